@@ -1,0 +1,26 @@
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: reproduce test lint figures clean
+
+reproduce: .venv/ready  ## the headline notebook of each paper on the embedded data, then ours / published
+	$(BIN)/python -m fedlab_lite run --headline
+	$(BIN)/python -m fedlab_lite report
+
+test: .venv/ready lint  ## the package's tests, then every notebook at `quick`
+	$(BIN)/python -m pytest tests
+	FEDLAB_FIGURES=$$(mktemp -d) $(BIN)/python -m pytest --nbmake --nbmake-timeout=600 --durations=0 notebooks
+
+lint: .venv/ready
+	$(BIN)/ruff check . && $(BIN)/ruff format --check .
+
+figures: .venv/ready  ## every committed figure again, each at the preset that its JSON names
+	$(BIN)/python -m fedlab_lite run --committed
+
+clean:
+	rm -rf .venv build *.egg-info .pytest_cache .ruff_cache .hypothesis
+
+.venv/ready: pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[all]"
+	touch $@

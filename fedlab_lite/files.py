@@ -1,0 +1,73 @@
+"""Where things lie, and writing that never leaves half a file. All paths of the project come from here.
+
+| variable       | default                       | holds                                                  |
+| ---            | ---                           | ---                                                    |
+| FEDLAB_CACHE   | the user's cache folder       | embedded data, compiled programs                       |
+| FEDLAB_DATA    | $FEDLAB_CACHE/data            | real data sets: official archives or `<name>.npz`      |
+| FEDLAB_RUNS    | $FEDLAB_CACHE/runs            | the run store: finished runs and checkpoints           |
+| FEDLAB_FIGURES | figures/ beside this package  | `<paper>/<stem>.svg .png .json`                        |
+"""
+
+import os
+import tempfile
+from pathlib import Path
+
+from fedlab_lite.errors import OutputError
+
+
+def project_root() -> Path:
+    """The checkout that holds `notebooks/` and `figures/`."""
+    return Path(__file__).resolve().parent.parent
+
+
+def _folder(variable: str, default: Path) -> Path:
+    value = os.environ.get(variable)
+    return Path(value).expanduser() if value else default
+
+
+def cache_dir() -> Path:
+    base = _folder("XDG_CACHE_HOME", Path.home() / ".cache")
+    return _folder("FEDLAB_CACHE", base / "fedlab_lite")
+
+
+def data_dir() -> Path:
+    return _folder("FEDLAB_DATA", cache_dir() / "data")
+
+
+def runs_dir() -> Path:
+    return _folder("FEDLAB_RUNS", cache_dir() / "runs")
+
+
+def figures_dir() -> Path:
+    return _folder("FEDLAB_FIGURES", project_root() / "figures")
+
+
+def notebooks_dir() -> Path:
+    return project_root() / "notebooks"
+
+
+def write_atomic(path: Path, content: bytes) -> Path:
+    """Write `content` to a temporary name beside `path`, flush it to disk, then rename.
+
+    A reader sees the old file or the new one, never a part; two writers of the same path do no harm.
+    Raises `OutputError` (and removes the temporary file) when the folder is read-only or the disk is full.
+    """
+    path = Path(path)
+    temporary = None
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(temporary, 0o644)
+        os.replace(temporary, path)
+    except OSError as error:
+        if temporary is not None:
+            Path(temporary).unlink(missing_ok=True)
+        raise OutputError(
+            f"cannot write {path}: {error.strerror or error}. What was there before is untouched; "
+            f"free some space, make {path.parent} writable, or point its FEDLAB_* variable elsewhere."
+        ) from error
+    return path
