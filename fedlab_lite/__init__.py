@@ -1,9 +1,9 @@
 """Federated learning with deep equilibrium models, personalisation and decentralised ADMM.
 
-Importing the package, before JAX has started its backend, makes one host device for each CPU core, because small steps
-lose half their speed when XLA hands them between threads (set JAX_NUM_CPU_DEVICES to choose another number), and keeps
-compiled programs in `$FEDLAB_CACHE/xla` (set JAX_COMPILATION_CACHE_DIR to move it, JAX_ENABLE_COMPILATION_CACHE=0 to
-do without).
+Importing the package, before JAX has started its backend, makes one host device for each CPU core, because
+small steps lose half their speed when XLA hands them between threads (set JAX_NUM_CPU_DEVICES to choose another
+number), and keeps compiled programs in `$FEDLAB_CACHE/xla` (set JAX_COMPILATION_CACHE_DIR to move it,
+JAX_ENABLE_COMPILATION_CACHE=0 to do without).
 """
 
 import os
@@ -17,9 +17,8 @@ __version__ = "0.1.0"
 
 def _configure_jax() -> None:
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    if "JAX_NUM_CPU_DEVICES" not in os.environ and "host_platform_device_count" not in os.environ.get(
-        "XLA_FLAGS", ""
-    ):
+    flags = os.environ.get("XLA_FLAGS", "")
+    if "JAX_NUM_CPU_DEVICES" not in os.environ and "host_platform_device_count" not in flags:
         try:
             jax.config.update("jax_num_cpu_devices", cores)
         except RuntimeError:  # JAX has already started: its devices stay as they are

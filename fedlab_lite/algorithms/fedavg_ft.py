@@ -1,0 +1,39 @@
+"""FedAvg + FT: FedAvg, then every client tunes its copy of the global model before it is judged."""
+
+from dataclasses import dataclass, replace
+
+import jax
+import jax.numpy as jnp
+
+from fedlab_lite.algorithms.fedavg import FedAvg
+from fedlab_lite.clients import Problem
+
+
+@dataclass(frozen=True)
+class FedAvgFT(FedAvg):
+    """FedAvg's rounds; a model is judged after `ft_epochs` of SGD on its client's rows, from the global params.
+
+    FeDEQ does not say how it tunes (its code stops aggregating after 30 % of the rounds). Here tuning is a copy made
+    for judging: the federation never sees it, and every round's number means the same.
+    """
+
+    ft_epochs: int = 5  # passes over the client's rows before it is judged
+
+    def init(self, problem: Problem, key: jax.Array) -> dict:
+        return super().init(problem, key) | {"round": jnp.int32(0)}
+
+    def round(self, problem: Problem, state: dict, cohort: jax.Array, key: jax.Array) -> dict:
+        return super().round(problem, state, cohort, key) | {"round": state["round"] + 1}
+
+    def models(self, problem: Problem, state: dict) -> dict:
+        tuner = replace(self, epochs=self.ft_epochs)
+
+        def tune(data, key, params):
+            return tuner.client_update(problem, data, key, params)
+
+        everybody = jnp.arange(problem.num_clients)
+        key = jax.random.fold_in(jax.random.key(0), state["round"])
+        return problem.for_cohort(tune, everybody, key, shared=(state["params"],))
+
+    def other_models(self, problem: Problem, state: dict) -> dict[str, dict]:
+        return {"global": super().models(problem, state)}

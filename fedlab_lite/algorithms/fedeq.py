@@ -1,0 +1,100 @@
+"""FeDEQ: "Federated Deep Equilibrium Learning", Algorithm 1: consensus ADMM over the shared representation."""
+
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from fedlab_lite.algorithms.base import Algorithm, both_ways, shapes
+from fedlab_lite.clients import Problem, average, broadcast, fit_head, local_sgd, put, take
+from fedlab_lite.errors import InputError, choose
+
+
+def lagrangian_terms(theta_i, theta, dual, rho: float) -> jax.Array:
+    """<lambda_i, theta_i - theta> + rho/2 ||theta_i - theta||^2: what eq. (11) adds to the local loss."""
+    gap = optax.tree.sub(theta_i, theta)
+    return optax.tree.vdot(dual, gap) + rho / 2 * optax.tree.vdot(gap, gap)
+
+
+@dataclass(frozen=True)
+class FeDEQ(Algorithm):
+    """min sum_i L_i(theta_i, w_i) s.t. theta_i = theta, eq. (2), by ADMM on the augmented Lagrangian (11).
+
+    Judged with the shared theta and the client's own w_i, like for like with FedRep; `other_models` has the client's
+    own theta_i, which is what the reference code scores.
+    """
+
+    epochs: int = 5  # passes of REP_UPDATE (lines 12-20) over the client's rows
+    head_epochs: int = 3  # passes for w_i (line 8)
+    rho: float = 0.01  # rho, penalty on theta_i - theta
+    start: str = (
+        "own"  # REP_UPDATE starts at 'own' theta_i^t (line 9) or at 'received' theta^{t+1} (eq. (24), the code)
+    )
+    server: str = "mean"  # line 4: 'mean' of theta_i, as printed; 'argmin' of the Lagrangian, as eq. (18) assumes
+    dual_scale: float = 1e-3  # std of the random lambda_i^0 (line 2; the paper does not print it)
+
+    def __post_init__(self):
+        choose("start of REP_UPDATE", self.start, ("own", "received"))
+        choose("server of FeDEQ", self.server, ("mean", "argmin"))
+        if not self.rho > 0:
+            raise InputError(f"rho must be positive, got {self.rho}; the paper tries 0.001 to 10")
+
+    def init(self, problem: Problem, key: jax.Array) -> dict:
+        """Line 2: theta^0 = theta_i^0, w_i^0, lambda_i^0; S_0 is everybody, so line 4 gives theta^1 = theta^0."""
+        params_key, dual_key = jax.random.split(key)
+        params = problem.model.init(params_key)
+        thetas = broadcast(params["representation"], problem.num_clients)
+        noise = optax.tree.random_like(dual_key, thetas, jax.random.normal)
+        return {
+            "theta": params["representation"],
+            "thetas": thetas,
+            "heads": broadcast(params["head"], problem.num_clients),
+            "duals": optax.tree.scale(self.dual_scale, noise),
+        }
+
+    def round(self, problem: Problem, state: dict, cohort: jax.Array, key: jax.Array) -> dict:
+        def update(data, key, theta_i, w_i, dual, theta):  # line 7: theta is what the client received
+            w_key, theta_key = jax.random.split(key)
+            # line 8: w_i <- argmin L_i(theta, w_i)
+            w_i = fit_head(problem, theta, w_i, data, w_key, epochs=self.head_epochs, **self._sgd())
+
+            # lines 9, 12-20: gradient steps on L_i + <lambda_i, theta_i - theta> + rho/2 ||theta_i - theta||^2
+            def augmented_loss(theta_i, x, y, weight):
+                loss = problem.loss({"representation": theta_i, "head": w_i}, x, y, weight)
+                return loss + lagrangian_terms(theta_i, theta, dual, self.rho)
+
+            theta_i = local_sgd(
+                augmented_loss,
+                theta_i if self.start == "own" else theta,
+                data,
+                theta_key,
+                epochs=self.epochs,
+                project=problem.model.project,
+                **self._sgd(),
+            )
+            # line 10: lambda_i <- lambda_i + rho (theta_i - theta)
+            dual = optax.tree.add_scale(dual, self.rho, optax.tree.sub(theta_i, theta))
+            return theta_i, w_i, dual
+
+        own = (state["thetas"], state["heads"], state["duals"])
+        new = problem.for_cohort(update, cohort, key, *take(own, cohort), shared=(state["theta"],))
+        thetas, heads, duals = put(own, cohort, new)  # idle clients keep theirs
+        # line 4 of the next iteration, done here so that the freshest theta is judged: uniform mean over S_t
+        sent = new[0] if self.server == "mean" else optax.tree.add_scale(new[0], 1 / self.rho, new[2])
+        theta = average(sent, jnp.ones(cohort.shape))
+        return {"theta": theta, "thetas": thetas, "heads": heads, "duals": duals}
+
+    def models(self, problem: Problem, state: dict) -> dict:
+        return {"representation": broadcast(state["theta"], problem.num_clients), "head": state["heads"]}
+
+    def other_models(self, problem: Problem, state: dict) -> dict[str, dict]:
+        return {"own": {"representation": state["thetas"], "head": state["heads"]}}
+
+    def monitor(self, problem: Problem, state: dict) -> dict[str, jax.Array]:
+        """'consensus': (1/n) sum_i ||theta_i - theta||_2, the residual of Fig. 11."""
+        gap = jax.tree.map(lambda own, theta: own - theta, state["thetas"], state["theta"])
+        return {"consensus": jax.vmap(optax.tree.norm)(gap).mean()}
+
+    def messages(self, problem: Problem) -> dict:
+        return both_ways(shapes(problem)["representation"])

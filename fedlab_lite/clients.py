@@ -1,0 +1,275 @@
+"""Many clients in one compiled program: `for_clients` applies one client's function to a cohort, `local_sgd` trains it.
+
+A client never knows how it is executed. `loop` is a plain Python loop, for reading and for checking; `map` runs one
+client after the other inside the program; `vmap` batches them. On several devices `map` and `vmap` shard the cohort
+over all of them. All agree to rounding on the same keys.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from fedlab_lite.data.federated import Federated
+from fedlab_lite.errors import choose
+from fedlab_lite.nn.model import Model
+
+EXECUTORS = ("auto", "loop", "map", "vmap")
+
+
+class ClientData(NamedTuple):
+    """One client's rows, or a stack of clients' on axis 0; only the first `size` rows count."""
+
+    x: jax.Array
+    y: jax.Array
+    size: jax.Array
+
+
+def take(tree, cohort: jax.Array | int):
+    """The cohort's rows (or one client's) of a tree stacked over clients."""
+    return jax.tree.map(lambda leaf: leaf[cohort], tree)
+
+
+def put(tree, cohort: jax.Array, rows):
+    """The tree with the cohort's rows replaced; everybody else keeps theirs."""
+    return jax.tree.map(lambda leaf, new: leaf.at[cohort].set(new), tree, rows)
+
+
+def average(stacked, weights: jax.Array):
+    """sum_i weights_i stacked_i / sum_i weights_i over axis 0: the one aggregation rule of the server.
+
+    >>> average({"w": jnp.array([[1.0], [4.0]])}, jnp.array([1, 3]))["w"].tolist()
+    [3.25]
+    """
+    weights = weights / weights.sum()
+    return jax.tree.map(lambda leaf: jnp.tensordot(weights.astype(leaf.dtype), leaf, axes=1), stacked)
+
+
+def broadcast(tree, num_clients: int):
+    """The same tree for every client, stacked on axis 0."""
+    return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (num_clients, *leaf.shape)), tree)
+
+
+@lru_cache(maxsize=1)
+def mesh() -> Mesh:
+    """All devices of the default backend in a row; the client axis is laid over them."""
+    return jax.make_mesh((jax.device_count(),), ("clients",), axis_types=(jax.sharding.AxisType.Auto,))
+
+
+def replicated() -> NamedSharding:
+    """Where arrays that every device needs (data, server state) are placed."""
+    return NamedSharding(mesh(), PartitionSpec())
+
+
+def for_clients(fn: Callable, *stacked, shared: tuple = (), executor: str = "auto"):
+    """Apply `fn(*rows, *shared)` to every row (axis 0) of the `stacked` trees and stack what it returns.
+
+    Under `vmap` (over seeds, say) the batch is laid out as further clients, so seeds cost what clients cost and
+    weights never turn into a batched axis of a convolution.
+
+    Args:
+      fn: one client's function; it must not close over arrays that an outer `vmap` batches: pass them as `shared`.
+      stacked: trees whose leaves have the cohort on axis 0.
+      shared: trees that every client sees whole.
+      executor: 'loop', 'map', 'vmap', or 'auto': map on CPU, vmap on an accelerator.
+
+    Raises: `InputError` for an unknown executor.
+
+    Example:
+      >>> for_clients(lambda a, b: a * b, jnp.arange(3.0), shared=(jnp.float32(2.0),)).tolist()
+      [0.0, 2.0, 4.0]
+    """
+    choose("executor", executor, EXECUTORS)
+    if executor == "auto":
+        executor = "map" if jax.default_backend() == "cpu" else "vmap"
+
+    @jax.custom_batching.custom_vmap
+    def apply(stacked, shared):
+        return _execute(fn, stacked, shared, executor)
+
+    @apply.def_vmap
+    def flatten_batch(axis_size, batched, stacked, shared):
+        rows = jax.tree.leaves(stacked)[0].shape[1 if jax.tree.leaves(batched[0])[0] else 0]
+
+        def flat_rows(leaf, is_batched):
+            leaf = leaf if is_batched else jnp.broadcast_to(leaf, (axis_size, *leaf.shape))
+            return leaf.reshape(axis_size * rows, *leaf.shape[2:])
+
+        def flat_shared(leaf, is_batched):
+            leaf = leaf if is_batched else jnp.broadcast_to(leaf, (axis_size, *leaf.shape))
+            return jnp.repeat(leaf, rows, axis=0)
+
+        flat = jax.tree.map(flat_rows, stacked, batched[0]), jax.tree.map(flat_shared, shared, batched[1])
+        result = for_clients(fn, *flat[0], *flat[1], executor=executor)
+        unflat = jax.tree.map(lambda leaf: leaf.reshape(axis_size, rows, *leaf.shape[1:]), result)
+        return unflat, jax.tree.map(lambda _: True, unflat)
+
+    return apply(stacked, shared)
+
+
+def _execute(fn: Callable, stacked, shared, executor: str):
+    rows = jax.tree.leaves(stacked)[0].shape[0]
+    if executor == "loop":
+        one_client = jax.jit(fn)
+        results = [one_client(*take(stacked, i), *shared) for i in range(rows)]
+        return jax.tree.map(lambda *leaves: jnp.stack(leaves), *results)
+
+    def block(stacked, shared):
+        if executor == "map":
+            return jax.lax.map(lambda row: fn(*row, *shared), stacked)
+        return jax.vmap(lambda row: fn(*row, *shared))(stacked)
+
+    devices = mesh().size
+    if devices == 1 or rows == 1:
+        return block(stacked, shared)
+    padding = -rows % devices  # the last device's idle places repeat a client; their results are dropped
+    padded = jax.tree.map(lambda leaf: jnp.concatenate([leaf, leaf[:1].repeat(padding, 0)]), stacked)
+    over_clients, everywhere = PartitionSpec("clients"), PartitionSpec()
+    sharded = jax.shard_map(
+        block, mesh=mesh(), in_specs=(over_clients, everywhere), out_specs=over_clients, check_vma=False
+    )
+    return jax.tree.map(lambda leaf: leaf[:rows], sharded(padded if padding else stacked, shared))
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Problem:
+    """What an algorithm works on: data, model, loss, and how clients are executed."""
+
+    data: Federated
+    model: Model = field(metadata={"static": True})
+    executor: str = field(default="auto", metadata={"static": True})
+
+    @property
+    def num_clients(self) -> int:
+        return self.data.num_clients
+
+    def row_loss(self, logits: jax.Array, y: jax.Array) -> jax.Array:
+        """Loss of each row `[B]`: cross-entropy of `logits [B, C]` and labels `y [B]`."""
+        return optax.softmax_cross_entropy_with_integer_labels(logits, y)
+
+    def mean_loss(self, logits: jax.Array, y: jax.Array, weight: jax.Array) -> jax.Array:
+        """Mean of `row_loss` over the rows that `weight [B]` counts."""
+        return jnp.sum(self.row_loss(logits, y) * weight) / jnp.maximum(weight.sum(), 1)
+
+    def loss(self, params: dict, x: jax.Array, y: jax.Array, weight: jax.Array) -> jax.Array:
+        """Mean loss of `x [B, ...]`, `y [B]` under `params`."""
+        return self.mean_loss(self.model.apply(params, x), y, weight)
+
+    def project(self, params: dict) -> dict:
+        """Params with the representation inside the model's constraint set, if it has one."""
+        return params | {"representation": self.model.project(params["representation"])}
+
+    def for_cohort(self, fn: Callable, cohort: jax.Array, key: jax.Array, *stacked, shared: tuple = ()):
+        """`fn(data: ClientData, key, *rows, *shared)` for every client of `cohort [m]`, each with its own key.
+
+        A client's key depends on its index, not on who else was sampled.
+        """
+        data = ClientData(*take((self.data.x, self.data.y, self.data.size), cohort))
+        keys = jax.vmap(jax.random.fold_in, (None, 0))(key, cohort)
+        return for_clients(fn, data, keys, *stacked, shared=shared, executor=self.executor)
+
+
+def local_sgd(
+    loss: Callable,
+    params,
+    data: ClientData,
+    key: jax.Array,
+    *,
+    lr: float,
+    epochs: int,
+    batch_size: int,
+    project: Callable = lambda params: params,
+):
+    """One client's SGD: `epochs` passes over its rows in fresh random order, `batch_size` rows a step.
+
+    A client of `size` rows takes ceil(size / batch_size) steps an epoch, the last one on the rows that are left. The
+    loops' bounds are data, not shapes, so one compilation serves clients of every size.
+
+    Args:
+      loss: `loss(params, x [B, ...], y [B], weight [B]) -> scalar`, a mean over the rows of weight 1.
+      params: the tree that is trained (what stays fixed lives in `loss`).
+      data: `x [n, ...]`, `y [n]`, `size []`.
+      key: shuffles the rows.
+      lr: step size eta. epochs: passes. batch_size: rows a step.
+      project: applied after every step (eq. (4) in FeDEQ).
+
+    Returns: the trained params.
+
+    Example (least squares on two rows; one step of full batch):
+      >>> data = ClientData(jnp.array([[1.0], [2.0]]), jnp.array([0, 0]), jnp.int32(2))
+      >>> square = lambda w, x, y, weight: jnp.sum(weight * (x[:, 0] * w) ** 2) / 2 / weight.sum()
+      >>> float(local_sgd(square, jnp.float32(1), data, jax.random.key(0), lr=0.1, epochs=1, batch_size=2))
+      0.75
+    """
+    data = jax.tree.map(jnp.asarray, data)
+    rows = data.x.shape[0]
+    batch_size = min(batch_size, rows)
+    steps = (data.size + batch_size - 1) // batch_size
+    valid = jnp.arange(rows + batch_size) < data.size
+
+    def epoch(index, params):
+        noise = jax.random.uniform(jax.random.fold_in(key, index), (rows,))
+        order = jnp.argsort(jnp.where(valid[:rows], noise, 2.0))  # rows that count come first
+        order = jnp.concatenate([order, jnp.zeros(batch_size, order.dtype)])
+
+        def step(index, params):
+            batch = jax.lax.dynamic_slice(order, (index * batch_size,), (batch_size,))
+            weight = jax.lax.dynamic_slice(valid, (index * batch_size,), (batch_size,)).astype(jnp.float32)
+            gradient = jax.grad(loss)(params, data.x[batch], data.y[batch], weight)
+            return project(jax.tree.map(lambda p, g: p - lr * g, params, gradient))
+
+        return jax.lax.fori_loop(0, steps, step, params)
+
+    return jax.lax.fori_loop(0, epochs, epoch, params)
+
+
+def in_chunks(fn: Callable, rows, size: jax.Array, chunk: int):
+    """`fn` over the first `size` rows of a tree of `[n, ...]`, `chunk` rows at a time; zeros beyond.
+
+    The number of chunks follows `size`, so a small client's padding costs nothing. `fn` maps a tree of `[chunk, ...]`
+    to a tree of `[chunk, ...]`, row by row.
+    """
+    total = jax.tree.leaves(rows)[0].shape[0]
+    chunk = min(chunk, total)
+
+    def at(start):
+        return jax.tree.map(lambda leaf: jax.lax.dynamic_slice_in_dim(leaf, start, chunk), rows)
+
+    shapes = jax.eval_shape(lambda: fn(at(0)))
+    result = jax.tree.map(lambda leaf: jnp.zeros((total, *leaf.shape[1:]), leaf.dtype), shapes)
+
+    def step(index, result):
+        start = jnp.minimum(index * chunk, total - chunk)  # the last chunk overlaps the one before
+        write = jax.lax.dynamic_update_slice_in_dim
+        return jax.tree.map(lambda old, new: write(old, new, start, 0), result, fn(at(start)))
+
+    return jax.lax.fori_loop(0, (size + chunk - 1) // chunk, step, result)
+
+
+def fit_head(
+    problem: Problem,
+    representation: dict,
+    head: dict,
+    data: ClientData,
+    key: jax.Array,
+    *,
+    chunk: int = 100,
+    **sgd,
+):
+    """Train a client's head on a fixed representation: each row is represented once, then `local_sgd` on features.
+
+    The same as SGD through the whole network with the representation frozen, at the cost of one forward pass.
+    """
+    model = problem.model
+    features = in_chunks(lambda x: model.represent({"representation": representation}, x), data.x, data.size, chunk)
+
+    def loss(head, features, y, weight):
+        return problem.mean_loss(model.classify(head, features), y, weight)
+
+    return local_sgd(loss, head, ClientData(features, data.y, data.size), key, **sgd)

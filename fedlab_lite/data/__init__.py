@@ -1,0 +1,124 @@
+"""Data for the clients: `federated(...)` loads a data set by name, deals it to clients and stacks the result."""
+
+import numpy as np
+
+from fedlab_lite.data import sources, synthetic
+from fedlab_lite.data.federated import Federated, Pool
+from fedlab_lite.data.partition import apportion, by_label, check_num_clients, dirichlet, iid, natural
+from fedlab_lite.errors import InputError, choose
+
+__all__ = ["DATASETS", "EMBEDDED", "PARTITIONS", "Federated", "Pool", "federated"]
+
+EMBEDDED = ("glyphs", "textures", "textures100")
+DATASETS = (*EMBEDDED, *sources.SOURCES)
+PARTITIONS = ("iid", "by_label", "dirichlet", "natural")
+
+
+def federated(
+    dataset: str,
+    *,
+    partition: str,
+    num_clients: int,
+    classes_per_client: int = 2,
+    alpha: float = 0.5,
+    train_size: int | None = None,
+    test_size: int | None = None,
+    seed: int = 0,
+) -> Federated:
+    """Load `dataset`, keep `train_size` and `test_size` samples of it (None: all), and deal them by `partition`.
+
+    What is kept has the label mix of the whole, or, for `natural`, the clients' shares of the whole (at least one
+    sample each). `textures` are made to order: 500 training samples a client and a fifth as many test samples unless
+    the sizes say otherwise. `seed` draws the embedded samples, the ones kept, and the partition.
+
+    `classes_per_client` is used by `by_label` alone, `alpha` by `dirichlet` alone. Raises `InputError` for unknown
+    names and impossible numbers, `MissingDataError` and `CorruptFileError` where real data are absent or damaged.
+
+    Example:
+      >>> data = federated("textures", partition="by_label", num_clients=10, train_size=1000)
+      >>> data.x.shape, data.test_x.shape, data.summary()["classes_per_client"]
+      ((10, 100, 32, 32, 3), (10, 20, 32, 32, 3), 2.0)
+    """
+    choose("data set", dataset, DATASETS)
+    choose("partition", partition, PARTITIONS)
+    check_num_clients(num_clients)
+    for name, size in (("train_size", train_size), ("test_size", test_size)):
+        if size is not None and size < num_clients:
+            raise InputError(f"{name} is {size}, which leaves some of {num_clients} clients with nothing; raise it")
+    pool = _load(dataset, num_clients, train_size, test_size, seed)
+    if partition == "natural":
+        train, test = _by_owner(pool, num_clients, train_size, test_size, seed)
+    else:
+        kept = [
+            _stratified(y, size, np.random.default_rng([seed, part]), f"{dataset}: {name}")
+            for part, (y, size, name) in enumerate(
+                ((pool.y_train, train_size, "train_size"), (pool.y_test, test_size, "test_size"))
+            )
+        ]
+        labels = pool.y_train[kept[0]], pool.y_test[kept[1]]
+        if partition == "iid":
+            parts = iid(*labels, num_clients, seed=seed)
+        elif partition == "by_label":
+            parts = by_label(*labels, num_clients, classes_per_client, seed=seed)
+        else:
+            parts = dirichlet(*labels, num_clients, alpha, seed=seed)
+        train, test = ([rows[i] for i in part] for rows, part in zip(kept, parts, strict=True))
+    return Federated.stack(
+        [(pool.x_train[i], pool.y_train[i]) for i in train],
+        [(pool.x_test[i], pool.y_test[i]) for i in test],
+        name=dataset,
+        source=pool.source,
+        num_classes=pool.num_classes,
+    )
+
+
+def _load(dataset: str, num_clients: int, train_size: int | None, test_size: int | None, seed: int) -> Pool:
+    if dataset == "glyphs":
+        return synthetic.glyphs(num_clients, seed=seed)
+    if dataset in EMBEDDED:
+        train_size = train_size or 500 * num_clients
+        test_size = test_size or max(num_clients, train_size // 5)
+        return synthetic.textures(100 if dataset == "textures100" else 10, train_size, test_size, seed=seed)
+    return sources.load(dataset)
+
+
+def _stratified(y: np.ndarray, size: int | None, rng: np.random.Generator, what: str) -> np.ndarray:
+    """Indices of `size` samples, sorted, each class in proportion."""
+    if size is None:
+        return np.arange(len(y))
+    _check_available(size, len(y), what)
+    classes, counts = np.unique(y, return_counts=True)
+    chosen = [
+        rng.choice(np.flatnonzero(y == label), n, replace=False)
+        for label, n in zip(classes, apportion(counts, size), strict=True)
+    ]
+    return np.sort(np.concatenate(chosen))
+
+
+def _by_owner(
+    pool: Pool, num_clients: int, train_size: int | None, test_size: int | None, seed: int
+) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    if pool.owner_train is None or pool.owner_test is None:
+        raise InputError(
+            f"{pool.source} does not record whose the samples are, so partition 'natural' does not fit; use iid, "
+            "by_label or dirichlet (glyphs, femnist and an .npz with client_train and client_test have owners)"
+        )
+    parts = natural(pool.owner_train, pool.owner_test, num_clients, seed=seed)
+    kept = []
+    for part, size, name in zip(parts, (train_size, test_size), ("train_size", "test_size"), strict=True):
+        rng = np.random.default_rng([seed, len(kept)])
+        kept.append(part if size is None else _proportional(part, size, rng, f"{pool.name}: {name}"))
+    return kept[0], kept[1]
+
+
+def _proportional(part: list[np.ndarray], size: int, rng: np.random.Generator, what: str) -> list[np.ndarray]:
+    """`size` of the clients' samples: one each, the others in proportion to what the client has."""
+    lengths = np.array([len(rows) for rows in part])
+    _check_available(size, lengths.sum(), f"{what} (of {len(part)} clients)")
+    counts = lengths if size == lengths.sum() else 1 + apportion(lengths - 1, size - len(part))
+    return [np.sort(rng.choice(rows, n, replace=False)) for rows, n in zip(part, counts, strict=True)]
+
+
+def _check_available(size: int, available: int, what: str) -> None:
+    if size > available:
+        raise InputError(f"{what} is {size}, but there are {available} samples; ask for fewer, or leave it out for all")

@@ -1,0 +1,169 @@
+"""Federated: the stacked arrays that everything else reads. Pool: samples before they are dealt to clients."""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import numpy as np
+
+from fedlab_lite.errors import InputError
+
+_ARRAYS = ("x", "y", "size", "test_x", "test_y", "test_size", "shared_x")
+_STATIC = ("name", "source", "num_classes")
+
+
+class Pool(NamedTuple):
+    """A data set as it was published: x_train `[n, ...]`, y_train `[n]`, the same for test.
+
+    `owner_train [n]` and `owner_test` say who made each sample, where that was recorded.
+    """
+
+    x_train: np.ndarray
+    y_train: np.ndarray
+    x_test: np.ndarray
+    y_test: np.ndarray
+    name: str
+    source: str
+    num_classes: int
+    owner_train: np.ndarray | None = None
+    owner_test: np.ndarray | None = None
+
+
+@partial(jax.tree_util.register_dataclass, data_fields=_ARRAYS, meta_fields=_STATIC)
+@dataclass(frozen=True, eq=False)
+class Federated:
+    """The data of all clients, stacked on axis 0; a pytree, so it passes through `jit` as an argument.
+
+    Clients are ragged: of client i only the first `size[i]` rows count, what follows is zeros. Pixels stay uint8.
+
+    Example:
+      >>> two = [(np.zeros((n, 4), np.float32), np.arange(n)) for n in (1, 3)]
+      >>> data = Federated.stack(two, two, name="toy", source="made up", num_classes=3)
+      >>> data.x.shape, data.size.tolist(), data.num_clients, data.input_shape
+      ((2, 3, 4), [1, 3], 2, (4,))
+    """
+
+    x: np.ndarray  # [clients, n_max, ...]
+    y: np.ndarray  # [clients, n_max, ...] int32
+    size: np.ndarray  # [clients] int32
+    test_x: np.ndarray  # [clients, test_max, ...]
+    test_y: np.ndarray  # [clients, test_max, ...] int32
+    test_size: np.ndarray  # [clients] int32
+    shared_x: np.ndarray  # [shared, ...], unlabelled, on the server; may be of length 0
+    name: str
+    source: str  # for people: "embedded glyphs", "fashion_mnist (official)"
+    num_classes: int
+
+    @property
+    def num_clients(self) -> int:
+        return self.x.shape[0]
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        return tuple(self.x.shape[2:])
+
+    @classmethod
+    def stack(
+        cls,
+        train: Sequence[tuple[np.ndarray, np.ndarray]],
+        test: Sequence[tuple[np.ndarray, np.ndarray]],
+        *,
+        name: str,
+        source: str,
+        num_classes: int,
+        shared_x: np.ndarray | None = None,
+    ) -> "Federated":
+        """Stack one (x `[n, ...]`, y `[n, ...]`) a client, padding with zeros.
+
+        Raises `InputError`, naming the client, when it has no samples, when x and y differ in length, when shapes or
+        types differ between clients, when x holds NaN or infinity, or y a label outside 0 ... num_classes - 1.
+        """
+        if not train or len(train) != len(test):
+            raise InputError(
+                f"{name}: {len(train)} clients have training data and {len(test)} have test data; "
+                "give both lists one entry a client, and at least one client"
+            )
+        train, test = ([(np.asarray(x), np.asarray(y)) for x, y in part] for part in (train, test))
+        first = train[0]
+        for kind, part in (("training", train), ("test", test)):
+            for client, (x, y) in enumerate(part):
+                _check(f"{name}: the {kind} data of client {client}", x, y, first, num_classes)
+        if shared_x is None:
+            shared_x = np.zeros((0, *first[0].shape[1:]), first[0].dtype)
+        shared_x = np.asarray(shared_x)
+        if shared_x.shape[1:] != first[0].shape[1:] or shared_x.dtype != first[0].dtype:
+            raise InputError(
+                f"{name}: shared_x is {shared_x.dtype} {shared_x.shape[1:]} a sample, the clients' x "
+                f"{first[0].dtype} {first[0].shape[1:]}; bring both to one form"
+            )
+        return cls(*_pad(train), *_pad(test), _narrow(shared_x), name, source, num_classes)
+
+    def fingerprint(self) -> str:
+        """SHA-256 (hex) of all arrays and the number of classes: equal exactly when the contents are."""
+        digest = hashlib.sha256(str(self.num_classes).encode())
+        for field in _ARRAYS:
+            array = np.ascontiguousarray(getattr(self, field))
+            digest.update(f"{field} {array.dtype.str} {array.shape}".encode())
+            digest.update(array)
+        return digest.hexdigest()
+
+    def summary(self) -> dict[str, str | int | float]:
+        """The columns of FeDEQ's Table I: clients, samples, mean and standard deviation a client, classes a client."""
+        held = [len(np.unique(y[:n])) for y, n in zip(np.asarray(self.y), np.asarray(self.size), strict=True)]
+        return {
+            "name": self.name,
+            "source": self.source,
+            "clients": self.num_clients,
+            "train": int(np.sum(self.size)),
+            "test": int(np.sum(self.test_size)),
+            "mean": round(float(np.mean(self.size)), 1),
+            "std": round(float(np.std(self.size)), 1),
+            "classes": self.num_classes,
+            "classes_per_client": round(float(np.mean(held)), 1),
+        }
+
+
+def _check(whose: str, x: np.ndarray, y: np.ndarray, first: tuple[np.ndarray, np.ndarray], num_classes: int) -> None:
+    if x.ndim == 0 or y.ndim == 0 or len(x) != len(y):
+        raise InputError(f"{whose}: x has shape {x.shape} and y {y.shape}; both need one row a sample")
+    if len(x) == 0:
+        raise InputError(f"{whose} are empty; use fewer clients, more samples, or another partition")
+    for array, other, label in ((x, first[0], "x"), (y, first[1], "y")):
+        if array.shape[1:] != other.shape[1:]:
+            raise InputError(
+                f"{whose}: a row of {label} has shape {array.shape[1:]}, that of client 0 {other.shape[1:]}; "
+                "bring all samples to one shape"
+            )
+    if x.dtype != first[0].dtype:
+        raise InputError(f"{whose}: x is {x.dtype}, that of client 0 {first[0].dtype}; convert all to one type")
+    if x.dtype.kind not in "fiub":
+        raise InputError(f"{whose}: x is {x.dtype}; convert it to uint8 pixels or floats")
+    if x.dtype.kind == "f" and not np.isfinite(x).all():
+        row = int(np.argwhere(~np.isfinite(x))[0, 0])
+        raise InputError(f"{whose}: row {row} holds NaN or infinity; remove or repair it")
+    if y.dtype.kind not in "iu":
+        raise InputError(f"{whose}: the labels are {y.dtype}; convert them to integers")
+    if y.min() < 0 or y.max() >= num_classes:
+        raise InputError(
+            f"{whose}: labels run from {y.min()} to {y.max()}, but must lie in 0 ... {num_classes - 1}; "
+            "renumber them or give the right num_classes"
+        )
+
+
+def _narrow(array: np.ndarray) -> np.ndarray:
+    """64-bit numbers to 32 bits, JAX's default; everything else as it is."""
+    return array.astype({"f8": np.float32, "i8": np.int32, "u8": np.uint32}.get(array.dtype.str[1:], array.dtype))
+
+
+def _pad(part: list[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    size = np.array([len(x) for x, _ in part], np.int32)
+    stacked = []
+    for k, dtype in ((0, _narrow(part[0][0][:0]).dtype), (1, np.dtype(np.int32))):
+        rows = np.zeros((len(part), size.max(), *part[0][k].shape[1:]), dtype)
+        for client, pair in enumerate(part):
+            rows[client, : size[client]] = pair[k]
+        stacked.append(rows)
+    return stacked[0], stacked[1], size

@@ -1,0 +1,181 @@
+"""How a pooled data set is dealt to clients.
+
+Each function returns `(train, test)`: two lists with one sorted array of sample indices a client. All but `natural` use every
+sample exactly once. Each is deterministic in `seed`, and raises `InputError` when what is asked for cannot be had.
+"""
+
+import numpy as np
+
+from fedlab_lite.errors import InputError
+
+Indices = list[np.ndarray]
+
+
+def check_num_clients(num_clients: int) -> None:
+    """Raise `InputError` unless there is at least one client."""
+    if num_clients < 1:
+        raise InputError(f"num_clients is {num_clients}; there must be at least one client")
+
+
+def apportion(weights: np.ndarray, total: int) -> np.ndarray:
+    """Integers in proportion to `weights` that sum to `total` exactly (largest remainders).
+
+    >>> apportion(np.array([1.0, 1.0, 2.0]), 6).tolist()
+    [2, 1, 3]
+    """
+    exact = np.asarray(weights, float) / np.sum(weights) * total
+    counts = np.floor(exact).astype(int)
+    order = np.argsort(counts - exact, kind="stable")
+    counts[order[: total - counts.sum()]] += 1
+    return counts
+
+
+def iid(y_train: np.ndarray, y_test: np.ndarray, num_clients: int, *, seed: int) -> tuple[Indices, Indices]:
+    """A random split in equal parts: sizes differ by at most one.
+
+    >>> train, test = iid(np.zeros(7), np.zeros(3), 3, seed=0)
+    >>> [len(i) for i in train], [len(i) for i in test]
+    ([3, 2, 2], [1, 1, 1])
+    """
+    check_num_clients(num_clients)
+    for y, kind in ((y_train, "training"), (y_test, "test")):
+        if len(y) < num_clients:
+            raise InputError(
+                f"{num_clients} clients cannot share {len(y)} {kind} samples; use fewer clients or more samples"
+            )
+    rng = np.random.default_rng(seed)
+    return _split(rng.permutation(len(y_train)), num_clients), _split(rng.permutation(len(y_test)), num_clients)
+
+
+def _split(order: np.ndarray, parts: int) -> Indices:
+    return [np.sort(part) for part in np.array_split(order, parts)]
+
+
+def by_label(
+    y_train: np.ndarray, y_test: np.ndarray, num_clients: int, classes_per_client: int, *, seed: int
+) -> tuple[Indices, Indices]:
+    """Exactly `classes_per_client` distinct classes for each client (FeDEQ, Sec. V-A1; there "p classes").
+
+    Each of the C classes has num_clients * p / C holders (C random ones of them one more where that is no integer),
+    who share its training and its test samples equally, so that a client's label mix is the same in both. CIFAR-10
+    with 100 clients and p = 2 gives each 500 training and 100 test samples.
+
+    Asking for fewer places (num_clients * p) than classes is an error, since it would drop whole classes.
+
+    >>> y = np.repeat(np.arange(3), 4)
+    >>> train, test = by_label(y, y, 6, 2, seed=0)
+    >>> [len(np.unique(y[i])) for i in train], np.sort(np.concatenate(train)).tolist() == list(range(12))
+    ([2, 2, 2, 2, 2, 2], True)
+    """
+    check_num_clients(num_clients)
+    classes = np.union1d(y_train, y_test)
+    places = num_clients * classes_per_client
+    if not 1 <= classes_per_client <= len(classes):
+        raise InputError(
+            f"classes_per_client is {classes_per_client}, but the data have {len(classes)} classes; "
+            f"choose 1 to {len(classes)}"
+        )
+    if places < len(classes):
+        raise InputError(
+            f"{num_clients} clients with {classes_per_client} classes each hold {places} of {len(classes)} classes and "
+            f"the rest would be lost; use at least {-(-len(classes) // classes_per_client)} clients or more classes each"
+        )
+    rng = np.random.default_rng(seed)
+    holders = _deal(len(classes), num_clients, classes_per_client, rng)
+    train: list[list] = [[] for _ in range(num_clients)]
+    test: list[list] = [[] for _ in range(num_clients)]
+    for label, clients in zip(classes, holders, strict=True):
+        for y, parts, kind in ((y_train, train, "training"), (y_test, test, "test")):
+            members = rng.permutation(np.flatnonzero(y == label))
+            if len(members) < len(clients):
+                raise InputError(
+                    f"class {label} has {len(members)} {kind} samples for {len(clients)} holders; "
+                    "use fewer clients, fewer classes a client, or more samples"
+                )
+            for client, share in zip(clients, np.array_split(members, len(clients)), strict=True):
+                parts[client].append(share)
+    return tuple([np.sort(np.concatenate(shares)) for shares in parts] for parts in (train, test))
+
+
+def _deal(num_classes: int, num_clients: int, classes_per_client: int, rng: np.random.Generator) -> Indices:
+    """The holders of each class, in random order.
+
+    Each client takes the classes with the most places left, ties broken at random. The numbers of places left then
+    never differ by more than one, so none exceeds the number of clients still to come: distinct classes for all.
+    """
+    left = np.full(num_classes, num_clients * classes_per_client // num_classes)
+    left[rng.permutation(num_classes)[: num_clients * classes_per_client % num_classes]] += 1
+    holders: list[list[int]] = [[] for _ in range(num_classes)]
+    for client in rng.permutation(num_clients):
+        for label in np.lexsort((rng.random(num_classes), -left))[:classes_per_client]:
+            left[label] -= 1
+            holders[label].append(int(client))
+    return [rng.permutation(clients) for clients in holders]
+
+
+def dirichlet(
+    y_train: np.ndarray,
+    y_test: np.ndarray,
+    num_clients: int,
+    alpha: float,
+    *,
+    seed: int,
+    min_size: int = 10,
+    max_draws: int = 100,
+) -> tuple[Indices, Indices]:
+    """Each class is shared out in proportions drawn from Dir(alpha), the same in train and test (Hsu et al. 2019).
+
+    Small `alpha`: few classes a client; large: nearly iid. Proportions are drawn again until each client has at least
+    `min_size` training samples and one test sample, at most `max_draws` times.
+    """
+    check_num_clients(num_clients)
+    if not 0 < alpha < np.inf:
+        raise InputError(f"alpha is {alpha}; the Dirichlet distribution needs a positive number, for example 0.5")
+    rng = np.random.default_rng(seed)
+    classes = np.union1d(y_train, y_test)
+    train_counts = np.array([np.sum(y_train == label) for label in classes])
+    test_counts = np.array([np.sum(y_test == label) for label in classes])
+    for _ in range(max_draws):
+        shares = rng.dirichlet(np.full(num_clients, alpha), len(classes))
+        counts = [
+            np.array([apportion(share, n) for share, n in zip(shares, totals, strict=True)])
+            for totals in (train_counts, test_counts)
+        ]
+        if counts[0].sum(0).min() >= min_size and counts[1].sum(0).min() >= 1:
+            return tuple(_share(y, classes, c, rng) for y, c in zip((y_train, y_test), counts, strict=True))
+    raise InputError(
+        f"in {max_draws} draws of Dir({alpha}) some client had fewer than {min_size} training samples or no test "
+        f"sample ({len(y_train)} and {len(y_test)} samples, {num_clients} clients); use a larger alpha, fewer clients, "
+        "or more samples"
+    )
+
+
+def _share(y: np.ndarray, classes: np.ndarray, counts: np.ndarray, rng: np.random.Generator) -> Indices:
+    parts = [
+        np.split(rng.permutation(np.flatnonzero(y == label)), np.cumsum(row)[:-1])
+        for label, row in zip(classes, counts, strict=True)
+    ]
+    return [np.sort(np.concatenate(shares)) for shares in zip(*parts, strict=True)]
+
+
+def natural(owner_train: np.ndarray, owner_test: np.ndarray, num_clients: int, *, seed: int) -> tuple[Indices, Indices]:
+    """A client is a recorded writer; `num_clients` of those with training and test samples are drawn, in order.
+
+    >>> natural(np.array([7, 8, 7]), np.array([8, 7, 7]), 2, seed=0)[0]
+    [array([0, 2]), array([1])]
+    """
+    check_num_clients(num_clients)
+    owners = np.intersect1d(owner_train, owner_test)
+    if num_clients > len(owners):
+        raise InputError(
+            f"num_clients is {num_clients}, but only {len(owners)} writers have training and test samples; "
+            f"choose at most {len(owners)}"
+        )
+    chosen = np.sort(np.random.default_rng(seed).choice(owners, num_clients, replace=False))
+    return _rows_of(owner_train, chosen), _rows_of(owner_test, chosen)
+
+
+def _rows_of(owner: np.ndarray, chosen: np.ndarray) -> Indices:
+    order = np.argsort(owner, kind="stable")
+    left, right = (np.searchsorted(owner[order], chosen, side) for side in ("left", "right"))
+    return [order[a:b] for a, b in zip(left, right, strict=True)]

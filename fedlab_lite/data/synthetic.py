@@ -1,0 +1,252 @@
+"""Embedded data: made here from a seed in a few seconds, with no download, and kept in `$FEDLAB_CACHE/embedded`.
+
+`glyphs` stands in for FEMNIST (28x28x1, 62 classes, naturally divided by writer), `textures` for CIFAR-10/100
+(32x32x3, pooled). Neither is meant to look like the real thing, only to be as hard: a central network does well, one
+client alone clearly less, and clients differ in the classes they see and in how they draw them.
+"""
+
+import contextlib
+import io
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from fedlab_lite.data.federated import Pool
+from fedlab_lite.errors import InputError, OutputError
+from fedlab_lite.files import cache_dir, write_atomic
+
+VERSION = 1  # raise it whenever the samples change, so that no cached file is read as the new data
+CHARACTERS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+TYPEFACES = (
+    *(f"DejaVuSans{style}" for style in ("", "-Bold", "-Oblique", "-BoldOblique")),
+    *(f"DejaVuSansMono{style}" for style in ("", "-Bold", "-Oblique", "-BoldOblique")),
+    *(f"DejaVuSerif{style}" for style in ("", "-Bold", "-Italic", "-BoldItalic")),
+    *(f"STIXGeneral{style}" for style in ("", "Bol", "Italic", "BolIta")),
+    *("cmr10", "cmb10", "cmss10", "cmtt10", "cmti10"),
+)
+_CELL = 48  # pixels: height and width of a rendered glyph
+_CHUNK = 512  # samples worked on at a time, so that they stay in the processor's cache
+
+
+def _cached(name: str, build: Callable[[], dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
+    path = cache_dir() / "embedded" / f"{name}.npz"
+    with contextlib.suppress(OSError, ValueError, EOFError, zipfile.BadZipFile), np.load(path) as file:
+        arrays = dict(file)
+        if {"x_train", "y_train", "x_test", "y_test"} <= arrays.keys():
+            return arrays
+    arrays = build()
+    buffer = io.BytesIO()
+    np.savez(buffer, **arrays)
+    with contextlib.suppress(OutputError):  # without a cache it is only slower
+        write_atomic(path, buffer.getbuffer())
+    return arrays
+
+
+# --- glyphs ---------------------------------------------------------------------------------------------------------
+
+
+def glyphs(num_writers: int, *, seed: int = 0) -> Pool:
+    """Characters 0-9 A-Z a-z, uint8 `[n, 28, 28, 1]`, by `num_writers` writers of unequal diligence.
+
+    A writer is a typeface with a slant, weight, size, rotation and hand (a smooth warp, and one more for each
+    character), an amount of noise and favourite characters. Samples a writer follow FeDEQ's Table I: mean 194 and
+    standard deviation 73 in training, about a tenth as many in test. `owner_train` and `owner_test` number the writers.
+    """
+    if num_writers < 1:
+        raise InputError(f"num_writers is {num_writers}; there must be at least one")
+    arrays = _cached(f"glyphs-v{VERSION}-writers{num_writers}-seed{seed}", lambda: _glyphs(num_writers, seed))
+    return Pool(**arrays, name="glyphs", source="embedded glyphs", num_classes=len(CHARACTERS))
+
+
+def _glyphs(num_writers: int, seed: int) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng([VERSION, 62, seed])
+    sizes = _diligence(num_writers, rng)
+    tests = np.maximum(1, np.round(0.1036 * sizes)).astype(int)
+    prior = np.where(np.arange(len(CHARACTERS)) < 10, 2.0, 1.0)
+    favourites = rng.dirichlet(2.0 * prior, num_writers)
+    owner = np.repeat(np.arange(num_writers, dtype=np.int32), sizes)
+    y = np.concatenate([rng.choice(len(CHARACTERS), n, p=p) for n, p in zip(sizes, favourites, strict=True)])
+    y = y.astype(np.int32)
+    is_test = np.concatenate([np.arange(n) >= n - t for n, t in zip(sizes, tests, strict=True)])
+    x = _write(owner, y, num_writers, rng)
+    parts = {"train": ~is_test, "test": is_test}
+    return {
+        f"{kind}_{part}": array[rows]
+        for part, rows in parts.items()
+        for kind, array in (("x", x), ("y", y), ("owner", owner))
+    }
+
+
+def _diligence(num_writers: int, rng: np.random.Generator) -> np.ndarray:
+    """Training and test samples of each writer: skewed, with the mean and deviation of FeDEQ's Table I."""
+    drawn = rng.gamma(7.0, size=num_writers)
+    spread = drawn.std() if num_writers > 1 else 1.0
+    return np.maximum(30, np.round(216.4 + 81.4 * (drawn - drawn.mean()) / spread)).astype(int)
+
+
+def _write(owner: np.ndarray, y: np.ndarray, num_writers: int, rng: np.random.Generator) -> np.ndarray:
+    outlines = _outlines().reshape(-1)
+    face = rng.integers(len(TYPEFACES), size=num_writers)
+
+    def style(mean: float, deviation: float) -> np.ndarray:
+        return (mean + deviation * rng.standard_normal(num_writers)).astype(np.float32)
+
+    slant, turn = style(0, 0.12), style(0, 0.06)
+    wide, high = np.exp(style(0.0, 0.08)), np.exp(style(0.0, 0.08))
+    thin, ink, noise = style(0.36, 0.07).clip(0.2, 0.5), style(215, 20), np.exp(style(3.3, 0.4))
+    hand = rng.standard_normal((num_writers, 2, 4, 4), np.float32)
+    letters = rng.standard_normal((num_writers, len(CHARACTERS), 2, 4, 4), np.float32)
+    spread = _upsampling(28, 4)
+    grid = np.arange(28, dtype=np.float32) - 13.5
+    x = np.empty((len(y), 28, 28, 1), np.uint8)
+    for start in range(0, len(y), _CHUNK):
+        rows = slice(start, start + _CHUNK)
+        who, what = owner[rows], y[rows]
+        n = len(who)
+
+        def jitter(deviation: float, n=n) -> np.ndarray:
+            return deviation * rng.standard_normal((n, 1, 1), np.float32)
+
+        warp = 0.4 * hand[who] + 0.2 * letters[who, what] + 0.6 * rng.standard_normal((n, 2, 4, 4), np.float32)
+        warp = spread @ warp @ spread.T
+        across, down = grid + jitter(0.7) - warp[:, 0], grid[:, None] + jitter(0.7) - warp[:, 1]
+        angle = turn[who, None, None] + jitter(0.05)
+        cos, sin = np.cos(angle), np.sin(angle)
+        column = (across * cos + down * sin) / (wide[who, None, None] * np.exp(jitter(0.05)))
+        row = (down * cos - across * sin) / (high[who, None, None] * np.exp(jitter(0.05)))
+        column += (slant[who, None, None] + jitter(0.05)) * row
+        hers = np.where(rng.random(n) < 0.6, face[who], rng.integers(len(TYPEFACES), size=n))
+        cell = (hers * len(CHARACTERS) + what) * _CELL**2
+        value = _sample(outlines, cell, row * 1.5 + _CELL / 2, column * 1.5 + _CELL / 2)
+        edge = thin[who, None, None] + jitter(0.03)
+        value = ((value - edge) * 4 + 0.5).clip(0, 1) * (ink[who, None, None] + jitter(10))
+        value += noise[who, None, None] * rng.standard_normal(value.shape, np.float32)
+        x[rows, ..., 0] = value.clip(0, 255)
+    return x
+
+
+def _upsampling(size: int, knots: int) -> np.ndarray:
+    """`[size, knots]`: linear interpolation of values at `knots` equally spaced points."""
+    place = np.linspace(0, knots - 1, size, dtype=np.float32)[:, None]
+    return (1 - abs(place - np.arange(knots, dtype=np.float32))).clip(0)
+
+
+def _sample(images: np.ndarray, first: np.ndarray, row: np.ndarray, column: np.ndarray) -> np.ndarray:
+    """Bilinear interpolation in flattened square images of side `_CELL`, each starting at index `first [n]`."""
+    row, column = row.clip(0, _CELL - 1.001), column.clip(0, _CELL - 1.001)
+    top, left = row.astype(np.int32), column.astype(np.int32)
+    below, right = row - top, column - left
+    at = first[:, None, None].astype(np.int32) + top * _CELL + left
+    upper = images[at] * (1 - right) + images[at + 1] * right
+    lower = images[at + _CELL] * (1 - right) + images[at + _CELL + 1] * right
+    return upper * (1 - below) + lower * below
+
+
+def _outlines() -> np.ndarray:
+    """Every character in every typeface, slightly blurred: `[faces, 62, 48, 48]` in [0, 1], on a common base line."""
+    import matplotlib
+    from matplotlib.backends.backend_agg import RendererAgg
+    from matplotlib.font_manager import FontProperties
+    from matplotlib.textpath import TextPath
+    from matplotlib.transforms import Affine2D
+
+    fonts = Path(matplotlib.get_data_path()) / "fonts" / "ttf"
+    cells = np.zeros((len(TYPEFACES), len(CHARACTERS), _CELL, _CELL), np.float32)
+    for face, name in enumerate(TYPEFACES):
+        font = FontProperties(fname=fonts / f"{name}.ttf")
+        canvas = RendererAgg(_CELL * len(CHARACTERS), _CELL, 72)
+        context = canvas.new_gc()
+        capital = TextPath((0, 0), "H", size=36, prop=font).get_extents()
+        for k, character in enumerate(CHARACTERS):
+            path = TextPath((0, 0), character, size=36, prop=font)
+            middle = path.get_extents().x0 + path.get_extents().width / 2
+            zoom = 26 / capital.height
+            place = (
+                Affine2D().translate(-middle, -capital.height / 2).scale(zoom).translate((k + 0.5) * _CELL, _CELL / 2)
+            )
+            context.set_clip_rectangle(None)
+            canvas.draw_path(context, path, place, (0, 0, 0))
+        ink = np.asarray(canvas.buffer_rgba())[..., 3].astype(np.float32) / 255
+        cells[face] = ink.reshape(_CELL, len(CHARACTERS), _CELL).swapaxes(0, 1)
+    for _ in range(4):
+        for axis in (2, 3):
+            cells = (np.roll(cells, 1, axis) + 2 * cells + np.roll(cells, -1, axis)) / 4
+    return cells
+
+
+# --- textures -------------------------------------------------------------------------------------------------------
+
+
+def textures(num_classes: int, train_size: int, test_size: int, *, seed: int = 0) -> Pool:
+    """Coloured things before a background, uint8 `[n, 32, 32, 3]`, all classes equally often (to within one).
+
+    A class is a combination of an outline (a disc with 0, 2, ... 5 lobes), a surface (stripes, checks, rings, spots)
+    and a range of hues. No single one of them tells it from all others, and place, size, rotation, depth of the lobes,
+    fineness, light, background and noise vary freely inside it. Classes do not depend on `seed`; samples do.
+    """
+    if num_classes not in (10, 100):
+        raise InputError(f"textures come in 10 or 100 classes, not {num_classes}")
+    for kind, size in (("training", train_size), ("test", test_size)):
+        if size < 1:
+            raise InputError(f"textures: {size} {kind} samples asked for; there must be at least one")
+    arrays = _cached(
+        f"textures-v{VERSION}-classes{num_classes}-train{train_size}-test{test_size}-seed{seed}",
+        lambda: _textures(num_classes, train_size, test_size, seed),
+    )
+    name = "textures" if num_classes == 10 else "textures100"
+    return Pool(**arrays, name=name, source=f"embedded {name}", num_classes=num_classes)
+
+
+def _textures(num_classes: int, train_size: int, test_size: int, seed: int) -> dict[str, np.ndarray]:
+    arrays = {}
+    for part, size in enumerate((train_size, test_size)):
+        rng = np.random.default_rng([VERSION, num_classes, seed, part])
+        y = rng.permutation(np.arange(size, dtype=np.int32) % num_classes)
+        x = np.empty((size, 32, 32, 3), np.uint8)
+        for label in range(num_classes):
+            rows = np.flatnonzero(y == label)
+            for start in range(0, len(rows), _CHUNK):
+                chunk = rows[start : start + _CHUNK]
+                x[chunk] = _paint(label, num_classes, len(chunk), rng)
+        kind = ("train", "test")[part]
+        arrays |= {f"x_{kind}": x, f"y_{kind}": y}
+    return arrays
+
+
+def _paint(label: int, num_classes: int, n: int, rng: np.random.Generator) -> np.ndarray:
+    def uniform(low: float, high: float, channels: int = 1) -> np.ndarray:
+        return rng.uniform(low, high, (n, 1, 1, channels)).astype(np.float32)
+
+    lobes, surface = (0, 2, 3, 4, 5)[label % 5], label % 4
+    grid = np.linspace(-1, 1, 32, dtype=np.float32)
+    z = (grid + 1j * grid[:, None]).astype(np.complex64)[None, :, :, None]  # the plane; x is real, y imaginary
+    own = (z - uniform(-0.25, 0.25) - 1j * uniform(-0.25, 0.25)) * np.exp(1j * uniform(-0.8, 0.8))
+    distance = abs(own) + 1e-6
+    direction, waves = own / distance, np.ones_like(own)
+    for _ in range(lobes):
+        waves = waves * direction
+    outline = uniform(0.55, 0.85) * (1 + uniform(0.25, 0.5) * waves.real) if lobes else uniform(0.5, 0.85)
+    inside = ((outline - distance) * 8 + 0.5).clip(0, 1)
+    turned = own * uniform(9, 14)
+    phase = uniform(0, 6.283)
+    if surface == 0:
+        pattern = np.sin(turned.real + phase)
+    elif surface == 1:
+        pattern = 1.5 * np.sin(turned.real + phase) * np.sin(turned.imag)
+    elif surface == 2:
+        pattern = np.sin(abs(turned) + phase)
+    else:
+        pattern = np.sin(turned.real + 2 * np.sin(0.7 * turned.imag + phase))
+    backdrop = np.sin((z * np.exp(1j * uniform(0, 6.283)) * uniform(2, 16)).real + uniform(0, 6.283))
+    hue = label * 0.618 + rng.normal(0, 0.2 if num_classes == 10 else 0.06, (n, 1, 1, 1)).astype(np.float32)
+    thing = _colour(hue, uniform(20, 60)) + uniform(20, 50) * pattern
+    behind = _colour(uniform(0, 1), uniform(10, 60)) + uniform(0, 25) * backdrop
+    image = behind + inside * (thing - behind) + uniform(-30, 30) + uniform(-30, 30) * grid[:, None]
+    image += uniform(10, 30) * rng.standard_normal(image.shape, np.float32)
+    return image.clip(0, 255)
+
+
+def _colour(hue: np.ndarray, strength: np.ndarray) -> np.ndarray:
+    return 128 + strength * np.cos(6.283 * (hue + np.array([0, 1 / 3, 2 / 3], np.float32)))

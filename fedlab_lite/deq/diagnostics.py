@@ -1,0 +1,105 @@
+"""How an equilibrium map behaves around a point: its Jacobian's size, its spectral radius, its rate of convergence."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from fedlab_lite.deq.solvers import flatten, norm
+from fedlab_lite.errors import InputError
+
+
+def _normal_like(key: jax.Array, z: Any) -> Any:
+    leaves, structure = jax.tree.flatten(z)
+    keys = jax.random.split(key, len(leaves))
+    drawn = [jax.random.normal(k, leaf.shape, leaf.dtype) for k, leaf in zip(keys, leaves, strict=True)]
+    return jax.tree.unflatten(structure, drawn)
+
+
+def _needs_one(name: str, value: int) -> None:
+    if value < 1:
+        raise InputError(f"{name} = {value}: at least 1 is needed")
+
+
+def jacobian_norm(f: Callable, z: Any, key: jax.Array, num_probes: int = 8) -> jax.Array:
+    r"""Hutchinson's estimate of ||df/dz||_F, per sample: the root of the mean of ||J v||^2 over normal v.
+
+    \[ \|J\|_F^2 = \operatorname{tr} J^T J = \mathrm{E}_{v \sim N(0, I)} \|J v\|_2^2; \]
+    the relative standard deviation of the estimate is at most 1 / sqrt(2 num_probes).
+
+    Args:
+      f: as in `fedlab_lite.deq.solvers`: pytree of [B, ...] leaves to the same, sample by sample.
+      z: the point.
+      key: of the probes.
+      num_probes: products with J.
+
+    Returns:
+      [B].
+
+    Raises:
+      InputError: num_probes < 1.
+
+    Example:
+      >>> jacobian_norm(lambda z: 0.5 * z, jnp.zeros((1, 4)), jax.random.key(0), 4000).round(1).tolist()
+      [1.0]
+    """
+    _needs_one("num_probes", num_probes)
+    _, product = jax.linearize(f, z)
+    squares = jax.lax.map(lambda k: norm(flatten(product(_normal_like(k, z)))) ** 2, jax.random.split(key, num_probes))
+    return jnp.sqrt(jnp.mean(squares, axis=0))
+
+
+def spectral_radius(f: Callable, z: Any, key: jax.Array, num_iters: int = 50) -> jax.Array:
+    r"""The largest |eigenvalue| of df/dz, per sample, by the power method: v <- J v / ||J v||.
+
+    The estimate is the geometric mean of ||J v|| over the second half of the iterations, so that a complex pair, around
+    which the single factors swing, is averaged out. The error falls as 1 / num_iters at worst.
+
+    Args:
+      f, z: as in `jacobian_norm`.
+      key: of the first vector.
+      num_iters: products with J, at least 1.
+
+    Returns:
+      [B]; 0 where the power method arrives at the zero vector.
+
+    Raises:
+      InputError: num_iters < 1.
+
+    Example:
+      >>> found = spectral_radius(lambda z: z * jnp.array([0.9, -0.2]), jnp.zeros((1, 2)), jax.random.key(0))
+      >>> found.round(4).tolist() == [jnp.float32(0.9)]
+      True
+    """
+    _needs_one("num_iters", num_iters)
+    _, product = jax.linearize(f, z)
+
+    def scaled(v):
+        length = norm(flatten(v))
+        inverse = jnp.where(length > 0, 1 / jnp.where(length > 0, length, 1), 0)
+        return jax.tree.map(lambda leaf: leaf * inverse.reshape(-1, *[1] * (leaf.ndim - 1)), v), length
+
+    _, lengths = jax.lax.scan(lambda v, _: scaled(product(v)), scaled(_normal_like(key, z))[0], length=num_iters)
+    return jnp.exp(jnp.mean(jnp.log(lengths[num_iters // 2 :]), axis=0))
+
+
+def convergence_rate(trace: jax.Array) -> jax.Array:
+    """The factor by which the residual falls per iteration, the geometric mean over a trace of `Solution`.
+
+    Args:
+      trace: [max_iter, ...] residuals; entries that are not finite (after a sample stopped) do not count.
+
+    Returns:
+      [...]: (last / first)^(1 / (count - 1)); NaN with fewer than two finite residuals, or where the first is 0.
+
+    Example:
+      >>> convergence_rate(jnp.array([8.0, 4.0, 2.0, jnp.nan])).item()
+      0.5
+    """
+    finite = jnp.isfinite(trace)
+    first_at, last_at = jnp.argmax(finite, axis=0), len(trace) - 1 - jnp.argmax(finite[::-1], axis=0)
+    first, last = (jnp.take_along_axis(trace, at[None], axis=0)[0] for at in (first_at, last_at))
+    usable = (last_at > first_at) & (first > 0)
+    ratio = jnp.where(usable, last / jnp.where(usable, first, 1), jnp.nan)
+    return ratio ** (1 / jnp.maximum(last_at - first_at, 1))

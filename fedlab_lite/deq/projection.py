@@ -1,0 +1,53 @@
+"""The l-infinity ball of FeDEQ's eq. (4), which keeps an equilibrium layer a contraction."""
+
+import jax
+import jax.numpy as jnp
+
+from fedlab_lite.errors import InputError
+
+
+def project_linf(B: jax.Array, kappa: float = 0.95, *, axis: int = 1) -> jax.Array:
+    r"""The matrix nearest to B (Frobenius norm) whose infinity norm is at most kappa.
+
+    \[ \min_A \tfrac12 \|A - B\|_F^2 \quad \text{s.t.} \quad \|A\|_\infty = \max_i \sum_j |A_{ij}| \le \kappa. \]
+    It falls apart into one projection onto an l1 ball a row, A_ij = sign(B_ij) max(|B_ij| - t_i, 0) with t_i = 0 for a
+    row inside the ball (left as it is, bit by bit). Newton's method on t_i (Michelot 1986) rises from 0 to the exact
+    threshold in a handful of passes; it replaces the paper's bisection, and the sort of
+    `optax.projections.projection_l1_ball`, which gives the same and takes 25 times as long on a CPU.
+
+    eq. (3) computes B z with z a column. A layer that computes `z @ W` has B = W^T: `project_linf(W, axis=0)`.
+
+    Args:
+      B: [n, n'] matrix; vmap over further axes.
+      kappa: radius, in (0, 1).
+      axis: the one that is summed over: 1 for B as in the paper, 0 for a kernel stored as [in, out].
+
+    Returns:
+      The projection, shaped like B.
+
+    Raises:
+      InputError: kappa outside (0, 1), B not a matrix, axis not 0 or 1.
+
+    Example:
+      >>> project_linf(jnp.array([[1.0, -0.75], [0.25, 0.125]]), 0.5).tolist()
+      [[0.375, -0.125], [0.25, 0.125]]
+      >>> W = jnp.array([[1.0, 0.25], [-0.75, 0.125]])
+      >>> bool((project_linf(W, 0.5, axis=0) == project_linf(W.T, 0.5).T).all())
+      True
+    """
+    if not 0 < kappa < 1:
+        raise InputError(f"kappa = {kappa}: the radius must lie strictly between 0 and 1 for a contraction")
+    if jnp.ndim(B) != 2 or axis not in (0, 1):
+        raise InputError(f"a matrix and axis 0 or 1 are needed, not shape {jnp.shape(B)} and axis {axis}")
+    size = jnp.abs(B)
+    outside = jnp.sum(size, axis=axis, keepdims=True) > kappa
+
+    def newton(state):
+        t, _ = state
+        kept = size > t
+        excess = jnp.sum(jnp.where(kept, size, 0), axis=axis, keepdims=True) - kappa
+        new = jnp.where(outside, excess / jnp.maximum(jnp.sum(kept, axis=axis, keepdims=True), 1), 0)
+        return jnp.maximum(new, t), jnp.any(new > t)
+
+    t, _ = jax.lax.while_loop(lambda s: s[1], newton, (jnp.zeros(outside.shape, size.dtype), jnp.array(True)))
+    return jnp.where(outside, jnp.sign(B) * jnp.maximum(size - t, 0), B)

@@ -1,0 +1,125 @@
+"""Equilibrium representations: DEQ-MLP (FeDEQ, Figs. 3-4) and DEQ-ResNet-S/M (Tables II and V).
+
+Each is an injection u = injection(x), one cell g with z* = g(z*; u) (eq. (1)), and a few explicit layers. The cells
+are plain functions `cell(params, u, z) -> z`, the form that `deq.gradients.equilibrium` takes.
+"""
+
+import math
+from dataclasses import asdict, dataclass
+
+import jax
+from flax import nnx
+
+from fedlab_lite.deq.gradients import GRADIENTS, equilibrium
+from fedlab_lite.deq.projection import project_linf
+from fedlab_lite.deq.solvers import SOLVERS, Solution
+from fedlab_lite.errors import choose
+from fedlab_lite.nn.layers import Conv, GroupNorm, as_float, conv2d, group_norm, max_pool
+
+
+@dataclass(frozen=True)
+class Solve:
+    """How equilibria are found and differentiated (FeDEQ, Sec. V-A3: Anderson acceleration, one-step gradient).
+
+    `tol` is relative, per sample; the paper prints neither it nor the cap on iterations.
+    """
+
+    solver: str = "anderson"
+    gradient: str = "one_step"
+    max_iter: int = 20
+    tol: float = 1e-3
+
+    def __post_init__(self):
+        choose("solver", self.solver, SOLVERS)
+        choose("gradient", self.gradient, GRADIENTS)
+
+    def __call__(self, cell, params, u: jax.Array) -> tuple[jax.Array, Solution]:
+        return equilibrium(cell, params, u, u, **asdict(self))
+
+
+def dense_cell(params: dict, u: jax.Array, z: jax.Array) -> jax.Array:
+    """Eq. (3): z = phi(B z + C x + b) with u = C x + b and phi = ReLU."""
+    return nnx.relu(z @ params["B"].T + u)
+
+
+def residual_cell(params: dict, u: jax.Array, z: jax.Array) -> jax.Array:
+    """g(z; u) = GN(s(z + GN(u + conv2(GN(s(conv1 z)))))), s = softplus, eight groups: one residual block."""
+    y = nnx.softplus(conv2d(z, params["conv1"]))
+    y = group_norm(y, params["scale1"], params["offset1"], groups=8)
+    y = group_norm(u + conv2d(y, params["conv2"]), params["scale2"], params["offset2"], groups=8)
+    return group_norm(nnx.softplus(z + y), params["scale3"], params["offset3"], groups=8)
+
+
+class DEQMLP(nnx.Module):
+    """Injection C x, equilibrium layer of `width`, dense layer of `features`; 737,214 parameters in Fig. 4.
+
+    `kappa` < 1 keeps B in the l-infinity ball of eq. (4), so that the cell is a contraction; 0 leaves B free, as the
+    second curve of Fig. 3 does. Eq. (3)'s bias b is left out: only so does Fig. 4's "41 % smaller" come out.
+    """
+
+    def __init__(
+        self,
+        input_shape: tuple[int, ...],
+        *,
+        width: int = 512,
+        features: int = 128,
+        kappa: float = 0.95,
+        solve: Solve,
+        rngs: nnx.Rngs,
+    ):
+        self.C = nnx.Linear(math.prod(input_shape), width, use_bias=False, rngs=rngs)
+        self.B = nnx.Param(nnx.initializers.lecun_normal()(rngs.params(), (width, width)))
+        self.dense = nnx.Linear(width, features, rngs=rngs)
+        self.features, self.kappa, self.solve = features, kappa, solve
+
+    def project(self) -> None:
+        if self.kappa:
+            self.B[...] = project_linf(self.B[...], self.kappa)
+
+    def __call__(self, x: jax.Array) -> tuple[jax.Array, Solution]:
+        u = self.C(as_float(x).reshape(x.shape[0], -1))
+        z, solution = self.solve(dense_cell, {"B": self.B[...]}, u)
+        return nnx.relu(self.dense(z)), solution
+
+
+class DEQResNet(nnx.Module):
+    """Stem, one equilibrium residual block of `channels` -> 2 `channels` -> `channels`, two dense layers.
+
+    `channels=64` is DEQ-ResNet-S, 128 DEQ-ResNet-M. Softplus throughout ("a smooth version of ReLU, to enforce the
+    smoothness assumption", Sec. V-A3); the block's weights start at N(0, 0.01^2), as the reference's do.
+    """
+
+    def __init__(
+        self,
+        input_shape: tuple[int, int, int],
+        *,
+        channels: int = 64,
+        solve: Solve,
+        rngs: nnx.Rngs,
+    ):
+        small = nnx.initializers.normal(0.01)
+        self.stem = Conv(input_shape[-1], channels, kernel_init=small, rngs=rngs)
+        self.stem_norm = GroupNorm(channels)
+        self.conv1 = Conv(channels, 2 * channels, kernel_init=small, rngs=rngs)
+        self.norm1 = GroupNorm(2 * channels)
+        self.conv2 = Conv(2 * channels, channels, kernel_init=small, rngs=rngs)
+        self.norm2 = GroupNorm(channels)
+        self.norm3 = GroupNorm(channels)
+        height, width = ((n + 3) // 4 for n in input_shape[:2])  # two max-pools of stride 2, SAME
+        self.dense1 = nnx.Linear(height * width * channels, 256, rngs=rngs)
+        self.dense2 = nnx.Linear(256, 128, rngs=rngs)
+        self.norm = GroupNorm(128, groups=1)
+        self.features, self.solve = 128, solve
+
+    def cell_params(self) -> dict:
+        convs = {"conv1": self.conv1.kernel[...], "conv2": self.conv2.kernel[...]}
+        norms = {1: self.norm1, 2: self.norm2, 3: self.norm3}
+        scales = {f"scale{i}": norm.scale[...] for i, norm in norms.items()}
+        return convs | scales | {f"offset{i}": norm.offset[...] for i, norm in norms.items()}
+
+    def __call__(self, x: jax.Array) -> tuple[jax.Array, Solution]:
+        u = max_pool(self.stem_norm(nnx.softplus(self.stem(as_float(x)))), 3, 2, "SAME")
+        z, solution = self.solve(residual_cell, self.cell_params(), u)
+        z = max_pool(z, 3, 2, "SAME").reshape(x.shape[0], -1)
+        z = nnx.softplus(self.dense2(nnx.softplus(self.dense1(z))))
+        return self.norm(z), solution

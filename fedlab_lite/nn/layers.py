@@ -1,0 +1,117 @@
+"""Convolution, pooling and normalisation that keep their speed under `vmap` and `scan`.
+
+XLA's CPU convolution loses most of its speed inside `lax.scan`, `lax.map` and `while_loop`, and under `vmap` over
+per-client weights it becomes a grouped convolution, which is slower still. Written as `k*k` shifted slices laid
+side by side and one matrix product, the same arithmetic keeps a matrix product's speed in all of them. Nothing here
+has state: normalisation is per sample, so parameters are all that a client owns.
+"""
+
+from collections.abc import Callable, Iterator
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+from fedlab_lite.errors import InputError
+
+HE_NORMAL = nnx.initializers.he_normal()
+
+
+def _same_padding(size: int, window: int, stride: int) -> tuple[int, int]:
+    """Entries before and after an axis so that the output has ceil(size / stride) entries (TensorFlow's SAME)."""
+    total = max((-(-size // stride) - 1) * stride + window - size, 0)
+    return total // 2, total - total // 2
+
+
+def _windows(x: jax.Array, size: int, stride: int, padding: str, fill: float) -> Iterator[jax.Array]:
+    """The `size * size` shifted views of `x [B, H, W, C]`, each `[B, H_out, W_out, C]`, in row-major order."""
+    if padding == "SAME":
+        pads = [_same_padding(n, size, stride) for n in x.shape[1:3]]
+        x = jnp.pad(x, [(0, 0), *pads, (0, 0)], constant_values=fill)
+    height, width = ((n - size) // stride + 1 for n in x.shape[1:3])
+    for i in range(size):
+        for j in range(size):
+            rows = slice(i, i + (height - 1) * stride + 1, stride)
+            columns = slice(j, j + (width - 1) * stride + 1, stride)
+            yield x[:, rows, columns]
+
+
+def conv2d(x: jax.Array, kernel: jax.Array, *, stride: int = 1, padding: str = "SAME") -> jax.Array:
+    """Convolution of `x [B, H, W, C]` with `kernel [k, k, C, out]`; equals `lax.conv_general_dilated` (NHWC, HWIO).
+
+    Example:
+      >>> conv2d(jnp.ones((1, 4, 4, 1)), jnp.ones((3, 3, 1, 1)))[0, 1, :, 0].tolist()
+      [6.0, 9.0, 9.0, 6.0]
+    """
+    size, _, channels, out = kernel.shape
+    patches = jnp.concatenate(list(_windows(x, size, stride, padding, 0.0)), axis=-1)
+    product = patches.reshape(-1, size * size * channels) @ kernel.reshape(-1, out)
+    return product.reshape(*patches.shape[:3], out)
+
+
+def max_pool(x: jax.Array, size: int = 2, stride: int = 2, padding: str = "VALID") -> jax.Array:
+    """Maximum over `size x size` windows of `x [B, H, W, C]`; element-wise, so its gradient is cheap in any loop.
+
+    Example:
+      >>> max_pool(jnp.arange(16.0).reshape(1, 4, 4, 1))[0, :, :, 0].tolist()
+      [[5.0, 7.0], [13.0, 15.0]]
+    """
+    first, *others = _windows(x, size, stride, padding, -jnp.inf)
+    for window in others:
+        first = jnp.maximum(first, window)
+    return first
+
+
+def group_norm(x: jax.Array, scale: jax.Array, offset: jax.Array, *, groups: int, epsilon: float = 1e-5) -> jax.Array:
+    """Normalise `x [B, ..., C]` over space and the channels of each group, per sample; then scale and shift."""
+    grouped = x.reshape(x.shape[0], -1, groups, x.shape[-1] // groups)
+    centred = grouped - grouped.mean((1, 3), keepdims=True)
+    variance = jnp.square(centred).mean((1, 3), keepdims=True)
+    return (centred * jax.lax.rsqrt(variance + epsilon)).reshape(x.shape) * scale + offset
+
+
+def as_float(x: jax.Array) -> jax.Array:
+    """Pixels (uint8, 0-255) to floats in [0, 1]; floating-point inputs pass unchanged."""
+    return x.astype(jnp.float32) / 255 if x.dtype == jnp.uint8 else x
+
+
+class Conv(nnx.Module):
+    """A `size x size` convolution, NHWC, SAME by default; He-normal weights unless `kernel_init` says otherwise."""
+
+    def __init__(
+        self,
+        channels: int,
+        out: int,
+        size: int = 3,
+        stride: int = 1,
+        *,
+        padding: str = "SAME",
+        use_bias: bool = False,
+        kernel_init: Callable = HE_NORMAL,
+        rngs: nnx.Rngs,
+    ):
+        self.kernel = nnx.Param(kernel_init(rngs.params(), (size, size, channels, out), jnp.float32))
+        self.bias = nnx.Param(jnp.zeros(out)) if use_bias else None
+        self.stride, self.padding = stride, padding
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        y = conv2d(x, self.kernel[...], stride=self.stride, padding=self.padding)
+        return y if self.bias is None else y + self.bias[...]
+
+
+class GroupNorm(nnx.Module):
+    """`group_norm` with its parameters; `groups=1` on a vector is LayerNorm.
+
+    It takes BatchNorm's place in the papers' networks: as many parameters (2 C), no running statistics to average,
+    and a sample's output never depends on the rest of its batch.
+    """
+
+    def __init__(self, channels: int, groups: int = 8):
+        if channels % groups:
+            raise InputError(f"{channels} channels do not make {groups} groups; choose a multiple of {groups}")
+        self.scale = nnx.Param(jnp.ones(channels))
+        self.offset = nnx.Param(jnp.zeros(channels))
+        self.groups = groups
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        return group_norm(x, self.scale[...], self.offset[...], groups=self.groups)

@@ -1,0 +1,158 @@
+"""Model: a representation and a head, Flax NNX inside, plain dictionaries of arrays outside.
+
+Personalisation is a dictionary access: `params["representation"]` is shared, `params["head"]` is a client's own.
+This is the only file that splits and merges NNX modules; everything else sees pytrees and pure functions.
+"""
+
+import inspect
+from dataclasses import dataclass, fields
+from functools import lru_cache
+from typing import NamedTuple
+
+import jax
+from flax import nnx
+
+from fedlab_lite.deq.solvers import Solution
+from fedlab_lite.errors import InputError, choose
+from fedlab_lite.nn.cnn import CNN
+from fedlab_lite.nn.deq import DEQMLP, DEQResNet, Solve
+from fedlab_lite.nn.mlp import MLP
+from fedlab_lite.nn.resnet import ResNet
+
+MODELS: dict[str, tuple[type[nnx.Module], dict]] = {  # name: class, and options where they differ from its defaults
+    "mlp": (MLP, {}),
+    "cnn": (CNN, {}),
+    "deq_mlp": (DEQMLP, {}),
+    "resnet14": (ResNet, {"depth": 14}),
+    "resnet20": (ResNet, {"depth": 20}),
+    "resnet34": (ResNet, {"depth": 34}),
+    "deq_resnet_s": (DEQResNet, {"channels": 64}),
+    "deq_resnet_m": (DEQResNet, {"channels": 128}),
+}
+_SOLVE = {field.name for field in fields(Solve)}
+_NOT_OPTIONS = {"self", "input_shape", "num_classes", "rngs", "solve"}
+
+
+def _arguments(name: str) -> set[str]:
+    return set(inspect.signature(MODELS[name][0].__init__).parameters)
+
+
+def model_options(name: str) -> tuple[str, ...]:
+    """The options that `make_model(name, ...)` takes, beside the input shape and the number of classes."""
+    choose("model", name, MODELS)
+    names = _arguments(name)
+    fixed = _NOT_OPTIONS | ({"depth"} if MODELS[name][0] is ResNet else set())
+    return tuple(sorted((names - fixed) | (_SOLVE if "solve" in names else set())))
+
+
+def _text_keys(tree):
+    return {str(k): _text_keys(v) for k, v in tree.items()} if isinstance(tree, dict) else tree
+
+
+class _Parts(NamedTuple):
+    representation: nnx.GraphDef
+    head: nnx.GraphDef
+
+
+@dataclass(frozen=True)
+class Model:
+    """A named architecture for one input shape and number of classes; hashable, so a static argument of `jit`.
+
+    Example:
+      >>> model = make_model("mlp", (28, 28, 1), 62)
+      >>> params = model.init(jax.random.key(0))
+      >>> sorted(params), count_params(params)
+      (['head', 'representation'], 1263550)
+      >>> model.apply(params, jax.numpy.zeros((2, 28, 28, 1))).shape
+      (2, 62)
+    """
+
+    name: str
+    input_shape: tuple[int, ...]
+    num_classes: int
+    options: tuple[tuple[str, object], ...] = ()
+
+    def _modules(self, key: jax.Array) -> tuple[nnx.Module, nnx.Module]:
+        rngs = nnx.Rngs(params=key)
+        module, defaults = MODELS[self.name]
+        options = defaults | dict(self.options)
+        names = _arguments(self.name)
+        if "solve" in names:
+            options["solve"] = Solve(**{k: options.pop(k) for k in _SOLVE if k in options})
+        if "num_classes" in names:
+            options["num_classes"] = self.num_classes
+        representation = module(self.input_shape, rngs=rngs, **options)
+        return representation, nnx.Linear(representation.features, self.num_classes, rngs=rngs)
+
+    def init(self, key: jax.Array) -> dict:
+        """Random parameters {'representation': tree, 'head': tree}; a projected layer starts inside its ball."""
+        representation, head = (_text_keys(nnx.to_pure_dict(nnx.state(m, nnx.Param))) for m in self._modules(key))
+        return {"representation": self.project(representation), "head": head}
+
+    def forward(self, params: dict, x: jax.Array) -> tuple[jax.Array, Solution | None]:
+        """Logits `[B, num_classes]` of `x [B, *input_shape]`, and the equilibrium solver's report, if there is one."""
+        features, solution = self._features(params["representation"], x)
+        return self.classify(params["head"], features), solution
+
+    def apply(self, params: dict, x: jax.Array) -> jax.Array:
+        """Logits `[B, num_classes]`."""
+        return self.forward(params, x)[0]
+
+    def represent(self, params: dict, x: jax.Array) -> jax.Array:
+        """Features `[B, features]`: what the head sees."""
+        return self._features(params["representation"], x)[0]
+
+    def classify(self, head: dict, features: jax.Array) -> jax.Array:
+        """Logits of features, with a head alone."""
+        return _merge(_parts(self).head, head)(features)
+
+    def project(self, representation: dict) -> dict:
+        """The nearest representation that meets the model's constraint, eq. (4); itself where there is none."""
+        module = _merge(_parts(self).representation, representation)
+        if not hasattr(module, "project"):
+            return representation
+        module.project()
+        return _text_keys(nnx.to_pure_dict(nnx.state(module, nnx.Param)))
+
+    def _features(self, representation: dict, x: jax.Array) -> tuple[jax.Array, Solution | None]:
+        if x.shape[1:] != self.input_shape:
+            raise InputError(
+                f"{self.name} was made for inputs of shape {self.input_shape}, got {x.shape[1:]}; "
+                "make the model with the data's `input_shape`"
+            )
+        result = _merge(_parts(self).representation, representation)(x)
+        return result if isinstance(result, tuple) else (result, None)
+
+
+def _merge(graph: nnx.GraphDef, params: dict) -> nnx.Module:
+    return nnx.merge(graph, nnx.restore_int_paths(params))
+
+
+@lru_cache(maxsize=128)
+def _parts(model: Model) -> _Parts:
+    modules = nnx.eval_shape(lambda: model._modules(jax.random.key(0)))
+    return _Parts(*(nnx.split(module)[0] for module in modules))
+
+
+def make_model(name: str, input_shape: tuple[int, ...], num_classes: int, **options) -> Model:
+    """Build `name` for `input_shape` (without the batch axis). Raises `InputError` for unknown names or options."""
+    for option in options:
+        choose(f"option of model {name}", option, model_options(name))
+    choose("model", name, MODELS)
+    model = Model(name, tuple(int(n) for n in input_shape), int(num_classes), tuple(sorted(options.items())))
+    try:
+        jax.eval_shape(model.init, jax.random.key(0))
+    except (TypeError, ValueError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(f"model {name!r} cannot be built for inputs {input_shape}, {options}: {error}") from error
+    return model
+
+
+def count_params(params) -> int:
+    """Number of scalars in a pytree of parameters (arrays or their shapes).
+
+    >>> count_params({"a": jnp.zeros((2, 3)), "b": jnp.zeros(4)})
+    10
+    """
+    return sum(leaf.size for leaf in jax.tree.leaves(params))

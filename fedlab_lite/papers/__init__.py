@@ -1,0 +1,165 @@
+"""What the papers print and what our notebooks run: one TOML file a paper, read by name.
+
+>>> sorted(settings("fedeq", "fig04_mlp_vs_deq_mlp", "quick"))
+['deq_mlp', 'mlp']
+>>> [row["value"] for row in published("fedeq", "tab03_accuracy") if row["name"] == "femnist_100/fedeq"]
+[87.13]
+"""
+
+import difflib
+import fnmatch
+import tomllib
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from fedlab_lite.algorithms import algorithm_options
+from fedlab_lite.errors import InputError, choose
+from fedlab_lite.settings import Settings, model_option_types, setting_types
+
+PRESETS = ("quick", "laptop", "paper")  # from small to large
+SETTINGS = {name: hint for name, hint in setting_types().items() if not name.endswith("_options")}
+PAPERS = tuple(sorted(file.stem for file in Path(__file__).parent.glob("*.toml")))
+
+
+class Item(NamedTuple):
+    """One figure, table, theorem or section of a paper: one notebook, one result."""
+
+    paper: str
+    stem: str
+
+    def __str__(self) -> str:
+        return f"{self.paper}/{self.stem}"
+
+
+@cache
+def load(paper: str) -> dict[str, Any]:
+    """A paper's file. Raises `InputError` for an unknown paper."""
+    choose("paper", paper, PAPERS)
+    return tomllib.loads((Path(__file__).parent / f"{paper}.toml").read_text())
+
+
+def items(pattern: str = "*") -> list[Item]:
+    """The items whose "<paper>/<stem>" a shell pattern matches, or contains as a part.
+
+    Raises `InputError`, naming what is near, where nothing matches.
+
+    >>> [str(item) for item in items("tab03")]
+    ['fedeq/tab03_accuracy']
+    """
+    everything = [Item(paper, stem) for paper in PAPERS for stem in load(paper)["items"]]
+    pattern = pattern.removesuffix(".ipynb").removeprefix("notebooks/")
+    found = [item for item in everything if fnmatch.fnmatch(str(item), pattern) or pattern in str(item)]
+    if not found:
+        names = [str(item) for item in everything]
+        stems = {item.stem: str(item) for item in everything}
+        near = difflib.get_close_matches(pattern, names, 3) or [
+            stems[stem] for stem in difflib.get_close_matches(pattern, list(stems), 3, 0.4)
+        ]
+        raise InputError(f"no notebook matches {pattern!r}; near it: {', '.join(near or names)}")
+    return found
+
+
+def item(paper: str, stem: str) -> dict[str, Any]:
+    """Title, claim and presets of an item. Raises `InputError` for an unknown one."""
+    table = load(paper)["items"]
+    choose(f"notebook of {paper}", stem, table)
+    return table[stem]
+
+
+def headlines() -> list[Item]:
+    """The one item of each paper that says most."""
+    return [Item(paper, load(paper)["headline"]) for paper in PAPERS]
+
+
+def preset_table(paper: str, stem: str, preset: str) -> dict[str, Any]:
+    choose("preset", preset, PRESETS)
+    return item(paper, stem)[preset]
+
+
+def estimate(paper: str, stem: str, preset: str) -> dict[str, Any]:
+    """'clients', 'rounds' (the largest of the item's runs, None without runs), 'minutes', 'hardware'."""
+    table = preset_table(paper, stem, preset)
+    runs = settings(paper, stem, preset).values()
+    return {
+        "clients": max((run.num_clients for run in runs), default=None),
+        "rounds": max((run.num_rounds for run in runs), default=None),
+        "minutes": table["minutes"],
+        "hardware": table["hardware"],
+    }
+
+
+def _known(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Names and types that a run of this algorithm and model takes, options included."""
+    model, algorithm = (values.get(name, getattr(Settings, name)) for name in ("model", "algorithm"))
+    for name, value in (("model", model), ("algorithm", algorithm)):
+        if not isinstance(value, str):
+            raise InputError(f"{name} must be of type str, got {value!r} ({type(value).__name__})")
+    return model_option_types(model) | algorithm_options(algorithm) | SETTINGS
+
+
+def _settings(values: Mapping[str, Any]) -> Settings:
+    """Settings from flat names: what is no setting is an option of the algorithm, of the model, or of both."""
+    plain = {name: value for name, value in values.items() if name in SETTINGS}
+    types = {
+        "model_options": model_option_types(plain.get("model", Settings.model)),
+        "algorithm_options": algorithm_options(plain.get("algorithm", Settings.algorithm)),
+    }
+    options = {kind: {name: values[name] for name in names if name in values} for kind, names in types.items()}
+    return Settings(**plain, **options)
+
+
+def settings(paper: str, stem: str, preset: str, **overrides) -> dict[str, Settings]:
+    """The runs of an item by name ("run", or "column/run" where the preset has columns); none if it trains nothing.
+
+    Args:
+      overrides: replace a setting or an option in every run that takes it; None keeps the preset's.
+
+    Raises: `InputError` for an unknown item, preset or override, or a value that does not fit.
+    """
+    table = preset_table(paper, stem, preset)
+    where = f"{paper}/{stem} at {preset}"
+    base, runs, columns = table.get("base", {}), table.get("runs", {}), table.get("columns", {"": {}})
+    overrides = {name: value for name, value in overrides.items() if value is not None}
+    result, used, known = {}, set(), set()
+    for column, common in columns.items():
+        common = {name: value for name, value in common.items() if name not in runs}
+        for name, own in runs.items():
+            own = own | columns[column].get(name, {})
+            values = base | common | own | overrides
+            takes = _known(values)
+            for option in own:
+                choose(f"option of run {name!r} of {where}", option, takes)
+            used |= values.keys() & takes.keys()
+            known |= takes.keys()
+            taken = {option: value for option, value in values.items() if option in takes}
+            result[f"{column}/{name}" if column else name] = _settings(taken)
+    if runs:
+        for option in {*base, *overrides, *(key for common in columns.values() for key in common)} - used - runs.keys():
+            choose(f"parameter of {where}", option, known)
+    return result
+
+
+def published(paper: str, stem: str) -> list[dict[str, Any]]:
+    """What the paper prints: a list of {'name', 'value', 'where'}; values as printed (accuracies in percent)."""
+    content = load(paper)
+    rows = list(content["items"].get(stem, {}).get("published", []))
+    if stem in content["tables"]:
+        rows += _cells(content["tables"][stem])
+    elif stem not in content["items"]:
+        choose(f"table or notebook of {paper}", stem, content["tables"] | content["items"])
+    return rows
+
+
+def _cells(table: dict[str, Any]) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": table["name"].format(row=row, column=column),
+            "value": value,
+            "where": f"{table['where']}, row '{label}', column '{table['columns'][column]}'",
+        }
+        for row, (label, *values) in table["rows"].items()
+        for column, value in zip(table["columns"], values, strict=True)
+        if value != ""
+    ]

@@ -1,0 +1,151 @@
+"""Settings: everything that decides a run's numbers, as one typed, frozen, hashable record."""
+
+import inspect
+import json
+import types
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Union, get_args, get_origin
+
+from fedlab_lite.algorithms import algorithm_options, make_algorithm
+from fedlab_lite.errors import InputError, choose
+from fedlab_lite.nn.deq import Solve
+from fedlab_lite.nn.model import MODELS, model_options
+
+Options = tuple[tuple, ...]  # sorted pairs (name, value)
+
+
+def fits(value, hint) -> bool:
+    """Whether a value is of an annotated type; an int passes for a float, a list for a tuple, a bool for neither.
+
+    >>> fits(3, float), fits(True, int), fits([1, 2], tuple[int, ...]), fits("x", int | None)
+    (True, False, True, False)
+    """
+    origin = get_origin(hint)
+    if origin in (types.UnionType, Union):
+        return any(fits(value, option) for option in get_args(hint))
+    if hint in (list, tuple) or origin in (list, tuple):
+        inner = get_args(hint)[0] if get_args(hint) else object
+        return isinstance(value, list | tuple) and all(fits(item, inner) for item in value)
+    if hint is None:
+        return value is None
+    if hint in (int, float) and isinstance(value, bool):
+        return False
+    return isinstance(value, int | float if hint is float else origin or hint)
+
+
+def type_name(hint) -> str:
+    return hint.__name__ if isinstance(hint, type) and not get_args(hint) else str(hint)
+
+
+def check_type(name: str, value, hint) -> None:
+    """Raise `InputError` unless `value` is of type `hint`."""
+    if not fits(value, hint):
+        raise InputError(f"{name} must be of type {type_name(hint)}, got {value!r} ({type(value).__name__})")
+
+
+def model_option_types(name: str) -> dict[str, type]:
+    """The options of a model and their types, read off their defaults."""
+    choose("model", name, MODELS)
+    signatures = inspect.signature(Solve).parameters | inspect.signature(MODELS[name][0].__init__).parameters
+    return {option: type(signatures[option].default) for option in model_options(name)}
+
+
+def _normal(value, hint):
+    """Ints where floats belong and lists where tuples belong have one spelling, so equal settings are equal."""
+    if isinstance(value, list):
+        return tuple(value)
+    return float(value) if hint is float else value
+
+
+def _options(kind: str, name: str, options, types: Mapping[str, type]) -> Options:
+    pairs = dict(options)
+    for option, value in pairs.items():
+        choose(f"option of {kind} {name}", option, types)
+        check_type(f"{option} of {kind} {name}", value, types[option])
+    return tuple(sorted((option, _normal(value, types[option])) for option, value in pairs.items()))
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What `run` takes. Equal settings are one run; a name or a value that cannot be is an `InputError` right here.
+
+    Example:
+      >>> settings = Settings(algorithm="fedavg", algorithm_options={"lr": 0.1}, num_rounds=3)
+      >>> settings.algorithm_options
+      (('lr', 0.1),)
+      >>> Settings.from_dict(settings.to_dict()) == settings
+      True
+    """
+
+    dataset: str = "glyphs"  # 'glyphs', 'textures', 'textures100', or a real data set
+    partition: str = "natural"  # 'iid', 'by_label', 'dirichlet', 'natural'
+    num_clients: int = 20
+    classes_per_client: int = 2  # for 'by_label'
+    alpha: float = 0.5  # for 'dirichlet'
+    train_size: int | None = None  # training rows over all clients; None: all there are
+    test_size: int | None = None
+    data_seed: int = 0  # draws data and partition
+    model: str = "mlp"
+    model_options: Options = ()  # pairs, or a dictionary
+    algorithm: str = "fedavg"
+    algorithm_options: Options = ()
+    num_rounds: int = 10  # T, communication rounds
+    cohort_size: int | None = None  # |S_t|, clients a round; None: all
+    eval_every: int = 1  # rounds between evaluations; the last round is always evaluated
+    seeds: tuple[int, ...] = (0,)  # one trajectory each: initial params, cohorts, order of rows
+
+    def __post_init__(self):
+        model_types = model_option_types(self.model) if isinstance(self.model, str) else {}
+        algorithm_types = algorithm_options(self.algorithm) if isinstance(self.algorithm, str) else {}
+        new = {
+            "model_options": _options("model", self.model, self.model_options, model_types),
+            "algorithm_options": _options("algorithm", self.algorithm, self.algorithm_options, algorithm_types),
+        }
+        for field in fields(self):
+            value = new.get(field.name, getattr(self, field.name))
+            check_type(field.name, value, field.type)
+            object.__setattr__(self, field.name, _normal(value, field.type))
+        make_algorithm(self.algorithm, **dict(self.algorithm_options))
+        self._check_ranges()
+
+    def _check_ranges(self) -> None:
+        least = {"num_clients": 1, "classes_per_client": 1, "train_size": 1, "test_size": 1, "data_seed": 0}
+        least |= {"num_rounds": 0, "cohort_size": 1, "eval_every": 1}
+        for name, bound in least.items():
+            value = getattr(self, name)
+            if value is not None and value < bound:
+                raise InputError(f"{name} must be at least {bound}, got {value}")
+        if not self.alpha > 0:
+            raise InputError(f"alpha must be positive, got {self.alpha}; Dirichlet parameters are 0.1 to 10 or so")
+        if self.cohort_size is not None and self.cohort_size > self.num_clients:
+            raise InputError(
+                f"cohort_size {self.cohort_size} is more than num_clients {self.num_clients}; None takes all of them"
+            )
+        if not self.seeds or len(set(self.seeds)) != len(self.seeds) or min(self.seeds) < 0:
+            raise InputError(f"seeds must be different integers >= 0, at least one, got {self.seeds}")
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> "Settings":
+        """Settings from a dictionary (JSON, TOML). Raises `InputError`, with a suggestion, for unknown names."""
+        for name in values:
+            choose("setting", name, setting_types())
+        return cls(**values)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The settings as JSON can hold them; options become dictionaries."""
+        values = asdict(self)
+        return values | {name: dict(values[name]) for name in ("model_options", "algorithm_options")}
+
+    def canonical(self) -> str:
+        """One line of JSON, the same for equal settings on every machine."""
+        return json.dumps(self.to_dict(), sort_keys=True, separators=(",", ":"))
+
+    def describe(self) -> str:
+        """A few words for a progress bar."""
+        return f"{self.algorithm} · {self.model} · {self.dataset}"
+
+
+def setting_types() -> dict[str, Any]:
+    """Names and types of the settings themselves (options of models and algorithms apart)."""
+    return {field.name: field.type for field in fields(Settings)}

@@ -1,0 +1,206 @@
+"""The common test that every algorithm passes, and rounds computed by hand."""
+
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from helpers import blobs, quadratic_problem
+
+from fedlab_lite.algorithms import ALGORITHMS, algorithm_options, make_algorithm
+from fedlab_lite.algorithms.fedeq import lagrangian_terms
+from fedlab_lite.errors import InputError
+from fedlab_lite.metrics import evaluate, message_bytes
+from fedlab_lite.nn.model import count_params
+
+KEY = jax.random.key(0)
+COHORT = jnp.array([0, 2, 3])
+
+
+def run_rounds(algorithm, problem, rounds=3, cohort=COHORT):
+    state = jax.jit(algorithm.init)(problem, KEY)
+    step = jax.jit(algorithm.round)
+    for t in range(rounds):
+        state = step(problem, state, cohort, jax.random.fold_in(KEY, t))
+    return state
+
+
+@pytest.fixture(scope="module")
+def problem():
+    return blobs()
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+class TestEveryAlgorithm:
+    def test_state_keeps_its_shapes_and_stays_finite(self, name, problem):
+        algorithm = make_algorithm(name, lr=0.1)
+        before = jax.eval_shape(algorithm.init, problem, KEY)
+        state = run_rounds(algorithm, problem)
+        assert jax.tree.map(lambda a: (a.shape, a.dtype), state) == jax.tree.map(lambda a: (a.shape, a.dtype), before)
+        assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(state))
+
+    def test_loss_falls_for_the_sampled_clients(self, name, problem):
+        algorithm = make_algorithm(name, lr=0.1)
+        judge = jax.jit(lambda problem, state: evaluate(problem, algorithm.models(problem, state))["loss"])
+        start = judge(problem, jax.jit(algorithm.init)(problem, KEY))
+        assert float(judge(problem, run_rounds(algorithm, problem, 8))[COHORT].mean()) < 0.7 * float(start.mean())
+
+    def test_models_are_stacked_over_clients(self, name, problem):
+        algorithm = make_algorithm(name)
+        state = jax.eval_shape(algorithm.init, problem, KEY)
+        one = jax.eval_shape(problem.model.init, KEY)
+        others = jax.eval_shape(algorithm.other_models, problem, state)
+        for models in [jax.eval_shape(algorithm.models, problem, state), *others.values()]:
+            assert jax.tree.map(lambda a: a.shape[1:], models) == jax.tree.map(lambda a: a.shape, one)
+            assert {leaf.shape[0] for leaf in jax.tree.leaves(models)} == {problem.num_clients}
+
+    def test_executors_agree(self, name, problem):
+        algorithm = make_algorithm(name, lr=0.1, batch_size=4)
+        want = run_rounds(algorithm, replace(problem, executor="loop"), 2)
+        for executor in ("map", "vmap"):
+            got = run_rounds(algorithm, replace(problem, executor=executor), 2)
+            jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), got, want)
+
+    def test_a_repeat_is_bit_equal(self, name, problem):
+        algorithm = make_algorithm(name, lr=0.1)
+        a, b = run_rounds(algorithm, problem, 2), run_rounds(algorithm, problem, 2)
+        jax.tree.map(np.testing.assert_array_equal, a, b)
+
+    def test_vmapped_seeds_equal_single_runs(self, name, problem):
+        algorithm = make_algorithm(name, lr=0.1)
+        keys = jax.random.split(KEY, 2)
+        cohorts = jnp.array([[0, 1, 2], [1, 3, 4]])
+        states = jax.vmap(algorithm.init, (None, 0))(problem, keys)
+        together = jax.jit(jax.vmap(algorithm.round, (None, 0, 0, 0)))(problem, states, cohorts, keys)
+        for seed in range(2):
+            alone = algorithm.init(problem, keys[seed])
+            alone = jax.jit(algorithm.round)(problem, alone, cohorts[seed], keys[seed])
+            jax.tree.map(lambda a, b, s=seed: np.testing.assert_allclose(a[s], b, atol=1e-6), together, alone)
+
+    def test_a_round_does_not_depend_on_the_order_of_its_cohort(self, name, problem):
+        algorithm = make_algorithm(name, lr=0.1)
+        a = run_rounds(algorithm, problem, 2, COHORT)
+        b = run_rounds(algorithm, problem, 2, COHORT[::-1])
+        jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, atol=1e-6), a, b)
+
+    def test_bytes(self, name, problem):
+        params = jax.eval_shape(problem.model.init, KEY)
+        whole, shared = 4 * count_params(params), 4 * count_params(params["representation"])
+        want = {"local": 0, "fedavg": whole, "fedavg_ft": whole}.get(name, shared)
+        assert message_bytes(make_algorithm(name).messages(problem)) == {"up": want, "down": want}
+
+
+# Two clients, row loss (theta + w - y)^2 / 2, y = 1 and 5, from theta = w = 0; one full-batch step of lr 0.5 an epoch:
+# a joint step moves theta and w by 0.5 y each; a step of one alone likewise.
+BOTH = jnp.array([0, 1])
+
+
+def one_round(name, sizes=(3, 1), cohort=BOTH, **options):
+    problem = quadratic_problem([1.0, 5.0], sizes)
+    algorithm = make_algorithm(name, lr=0.5, batch_size=4, epochs=1, **options)
+    return problem, algorithm, algorithm.round(problem, algorithm.init(problem, KEY), cohort, KEY)
+
+
+def test_fedavg_by_hand():
+    """Clients: theta = w = 0.5 and 2.5; weights 3/4 and 1/4: 0.75 * 0.5 + 0.25 * 2.5 = 1."""
+    _, _, state = one_round("fedavg")
+    assert float(state["params"]["representation"]["theta"]) == pytest.approx(1.0)
+    assert float(state["params"]["head"]["w"]) == pytest.approx(1.0)
+
+
+def test_fedavg_ft_by_hand():
+    """From theta = w = 1: residual 2 - y = 1 and -3, so theta_i = 1 - 0.5 = 0.5 and 1 + 1.5 = 2.5; the global stays."""
+    problem, algorithm, state = one_round("fedavg_ft", ft_epochs=1)
+    np.testing.assert_allclose(algorithm.models(problem, state)["representation"]["theta"], [0.5, 2.5])
+    np.testing.assert_allclose(algorithm.other_models(problem, state)["global"]["head"]["w"], [1.0, 1.0])
+
+
+def test_fedper_by_hand():
+    """Joint steps as FedAvg's, theta averaged (1), heads kept (0.5 and 2.5)."""
+    _, _, state = one_round("fedper")
+    assert float(state["theta"]["theta"]) == pytest.approx(1.0)
+    np.testing.assert_allclose(state["heads"]["w"], [0.5, 2.5])
+
+
+def test_fedrep_by_hand():
+    """Heads first: w = 0.5, 2.5. Then theta: residual w - y = -0.5, -2.5, so theta_i = 0.25, 1.25; mean 0.5."""
+    _, _, state = one_round("fedrep", head_epochs=1)
+    np.testing.assert_allclose(state["heads"]["w"], [0.5, 2.5])
+    assert float(state["theta"]["theta"]) == pytest.approx(0.5)
+
+
+def test_fedeq_by_hand():
+    """Round 1 as FedRep, but a uniform mean: theta_i = 0.25, 1.25, theta = 0.75; lambda_i = rho theta_i = 0.5, 2.5.
+
+    Round 2, rho = 2, client 1 alone, from its own theta_1 = 1.25, received theta = 0.75, w_1 = 2.5:
+    head at theta: residual 0.75 + 2.5 - 5 = -1.75, w_1 = 3.375;
+    gradient at theta_1: (1.25 + 3.375 - 5) + lambda 2.5 + rho (1.25 - 0.75) = -0.375 + 2.5 + 1 = 3.125,
+    theta_1 = 1.25 - 0.5 * 3.125 = -0.3125; lambda_1 = 2.5 + 2 (-0.3125 - 0.75) = 0.375; theta = theta_1.
+    """
+    options = {"head_epochs": 1, "rho": 2.0, "dual_scale": 0.0}
+    problem, algorithm, state = one_round("fedeq", **options)
+    np.testing.assert_allclose(state["thetas"]["theta"], [0.25, 1.25])
+    assert float(state["theta"]["theta"]) == pytest.approx(0.75)
+    np.testing.assert_allclose(state["duals"]["theta"], [0.5, 2.5])
+    assert float(algorithm.monitor(problem, state)["consensus"]) == pytest.approx(0.5)
+
+    after = algorithm.round(problem, state, jnp.array([1]), KEY)
+    np.testing.assert_allclose(after["heads"]["w"], [0.5, 3.375])
+    np.testing.assert_allclose(after["thetas"]["theta"], [0.25, -0.3125])  # client 0 is idle: all of it stays
+    np.testing.assert_allclose(after["duals"]["theta"], [0.5, 0.375])
+    assert float(after["theta"]["theta"]) == pytest.approx(-0.3125)
+
+    received = replace(algorithm, start="received").round(problem, state, jnp.array([1]), KEY)
+    # gradient at theta: (0.75 + 3.375 - 5) + 2.5 = 1.625
+    np.testing.assert_allclose(received["thetas"]["theta"], [0.25, 0.75 - 0.5 * 1.625])
+
+
+def test_fedeq_server_argmin_minimises_the_lagrangian():
+    _, _, state = one_round("fedeq", head_epochs=1, rho=2.0, dual_scale=0.0, server="argmin")
+
+    def lagrangian(theta):
+        terms = jax.vmap(lambda own, dual: lagrangian_terms({"theta": own}, {"theta": theta}, {"theta": dual}, 2.0))
+        return terms(state["thetas"]["theta"], state["duals"]["theta"]).sum()
+
+    assert float(jax.grad(lagrangian)(state["theta"]["theta"])) == pytest.approx(0.0, abs=1e-5)
+
+
+def test_fedeq_duals_start_random_and_small(problem):
+    state = make_algorithm("fedeq").init(problem, KEY)
+    duals = jnp.concatenate([leaf.ravel() for leaf in jax.tree.leaves(state["duals"])])
+    assert float(duals.std()) == pytest.approx(1e-3, rel=0.2)
+
+
+def test_idle_clients_keep_everything(problem):
+    for name, owned in {"local": ["client_params"], "fedper": ["heads"], "fedeq": ["heads", "thetas", "duals"]}.items():
+        algorithm = make_algorithm(name, lr=0.1)
+        before = algorithm.init(problem, KEY)
+        after = algorithm.round(problem, before, COHORT, KEY)
+        for part in owned:
+            for a, b in zip(jax.tree.leaves(before[part]), jax.tree.leaves(after[part]), strict=True):
+                np.testing.assert_array_equal(a[jnp.array([1, 4])], b[jnp.array([1, 4])])
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("fedavgg", {}, "did you mean 'fedavg'"),
+        ("fedavg", {"rho": 1.0}, "unknown option of algorithm fedavg 'rho'"),
+        ("fedavg", {"epochs": 1.5}, "epochs of algorithm fedavg is a int"),
+        ("fedavg", {"lr": "fast"}, "lr of algorithm fedavg is a float"),
+        ("fedavg", {"lr": -1.0}, "cannot be negative"),
+        ("fedavg", {"batch_size": 0}, "at least 1"),
+        ("fedeq", {"rho": 0.0}, "rho must be positive"),
+        ("fedeq", {"start": "home"}, "unknown start of REP_UPDATE"),
+    ],
+)
+def test_bad_hyper_parameters(name, options, message):
+    with pytest.raises(InputError, match=message):
+        make_algorithm(name, **options)
+
+
+def test_options_are_listed_with_types():
+    assert algorithm_options("fedrep") == {
+        "lr": float, "batch_size": int, "epochs": int, "head_epochs": int
+    }  # fmt: skip

@@ -1,0 +1,470 @@
+"""run: keys, evaluation, resume to the bit, honest divergence, and a name for every run that changes when it must."""
+
+import json
+import random
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from helpers import blobs
+from hypothesis import given
+from hypothesis import strategies as st
+from kill_and_resume import kill_and_resume
+
+from fedlab_lite import experiment, files, store
+from fedlab_lite.algorithms import ALGORITHMS
+from fedlab_lite.algorithms.base import Algorithm, nothing_moves
+from fedlab_lite.clients import broadcast
+from fedlab_lite.errors import CorruptFileError, InputError, MissingDataError, OutputError
+from fedlab_lite.experiment import History, Settings, final_state, run
+
+
+@dataclass(frozen=True)
+class Recorder(Algorithm):
+    """Adds `lr` to every parameter of a round and remembers who was sampled; judged in two ways."""
+
+    def init(self, problem, key):
+        zeros = jax.tree.map(jnp.zeros_like, problem.model.init(key))
+        return {"params": zeros, "seen": jnp.zeros(problem.num_clients), "key": key, "last": jnp.zeros(())}
+
+    def round(self, problem, state, cohort, key):
+        seen = state["seen"].at[cohort].add(1)
+        params = jax.tree.map(lambda leaf: leaf + self.lr, state["params"])
+        sorted_cohort = jnp.all(cohort[1:] > cohort[:-1])
+        return {"params": params, "seen": seen, "key": key, "last": jnp.float32(sorted_cohort)}
+
+    def models(self, problem, state):
+        return broadcast(state["params"], problem.num_clients)
+
+    def other_models(self, problem, state):
+        return {"same": self.models(problem, state)}
+
+    def monitor(self, problem, state):
+        return {"seen": state["seen"].sum(), "sorted": state["last"], "bias": state["params"]["head"]["bias"][0]}
+
+    def messages(self, problem):
+        return nothing_moves() | {"up": jax.ShapeDtypeStruct((5,), jnp.float32)}
+
+
+@pytest.fixture(autouse=True)
+def small_problem(monkeypatch):
+    """Every run here trains on five ragged clients; only what the settings say besides counts."""
+    monkeypatch.setattr(experiment, "build_problem", lambda settings: blobs())
+    monkeypatch.setitem(ALGORITHMS, "recorder", Recorder)
+
+
+def recorder(**options) -> Settings:
+    return Settings(**{"algorithm": "recorder", "num_clients": 5, "num_rounds": 4, "cohort_size": 2} | options)
+
+
+def fedavg(**options) -> Settings:
+    base = {"algorithm": "fedavg", "algorithm_options": {"lr": 0.1, "epochs": 1}, "num_clients": 5, "num_rounds": 6}
+    return Settings(**base | {"cohort_size": 3, "seeds": (3, 4)} | options)
+
+
+def same(a: History, b: History) -> bool:
+    """Equal to the bit in all but the time taken."""
+    arrays = [(a.rounds, b.rounds), (a.client_accuracy, b.client_accuracy)]
+    arrays += [(a.metrics[name], b.metrics[name]) for name in a.metrics | b.metrics]
+    return all(x.dtype == y.dtype and np.array_equal(x, y) for x, y in arrays) and (
+        a.settings,
+        a.diverged,
+        a.data_fingerprint,
+    ) == (b.settings, b.diverged, b.data_fingerprint)
+
+
+# --- settings ---------------------------------------------------------------------------------------------------
+
+
+@given(
+    lr=st.floats(1e-4, 1) | st.integers(1, 3),
+    seeds=st.lists(st.integers(0, 9), min_size=1, max_size=3, unique=True),
+    rounds=st.integers(0, 1000),
+)
+def test_settings_survive_json(lr, seeds, rounds):
+    settings = Settings(algorithm_options={"lr": lr}, seeds=seeds, num_rounds=rounds)
+    again = Settings.from_dict(json.loads(json.dumps(settings.to_dict())))
+    assert again == settings
+    assert again.canonical() == settings.canonical()
+    assert hash(again) == hash(settings)
+
+
+def test_equal_settings_have_one_spelling():
+    a = Settings(algorithm_options={"lr": 1, "batch_size": 2}, alpha=1)
+    b = Settings(algorithm_options=(("batch_size", 2), ("lr", 1.0)), alpha=1.0)
+    assert a == b
+    assert a.canonical() == b.canonical()
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"num_round": 3}, "unknown setting 'num_round'; did you mean 'num_rounds'"),
+        ({"num_rounds": 2.5}, "num_rounds must be of type int, got 2.5"),
+        ({"num_rounds": True}, "num_rounds must be of type int"),
+        ({"num_rounds": -1}, "num_rounds must be at least 0"),
+        ({"seeds": 3}, "seeds must be of type"),
+        ({"seeds": []}, "at least one"),
+        ({"seeds": [1, 1]}, "different"),
+        ({"alpha": 0.0}, "alpha must be positive"),
+        ({"num_clients": 3, "cohort_size": 4}, "cohort_size 4 is more than num_clients 3"),
+        ({"eval_every": 0}, "eval_every must be at least 1"),
+        ({"algorithm": "fedavgg"}, "unknown algorithm 'fedavgg'; did you mean 'fedavg'"),
+        ({"model": "mpl"}, "unknown model 'mpl'; did you mean 'mlp'"),
+        ({"model": 3}, "model must be of type str"),
+        ({"algorithm_options": {"rh": 1.0}, "algorithm": "fedeq"}, "did you mean 'rho'"),
+        ({"algorithm_options": {"lr": "fast"}}, "lr of algorithm fedavg must be of type float"),
+        ({"algorithm_options": {"batch_size": 0}}, "batch_size"),
+        ({"model_options": {"width": "wide"}}, "width of model mlp must be of type int"),
+        ({"model_options": {"kappa": 0.5}}, "unknown option of model mlp 'kappa'"),
+    ],
+)
+def test_bad_settings(values, message):
+    with pytest.raises(InputError, match=message):
+        Settings.from_dict(values)
+
+
+# --- rounds and evaluation --------------------------------------------------------------------------------------
+
+
+def test_history_of_a_fake_algorithm_is_exact():
+    history = run(recorder(seeds=(0, 1), algorithm_options={"lr": 0.5}))
+    assert history.rounds.tolist() == [0, 1, 2, 3, 4]
+    assert history.metrics["seen"].tolist() == [[0, 2, 4, 6, 8]] * 2  # two clients a round
+    assert history.metrics["bias"].tolist() == [[0, 0.5, 1, 1.5, 2]] * 2
+    assert history.metrics["sorted"][:, 1:].all()
+    assert set(history.metrics) == {"accuracy", "loss", "accuracy_same", "loss_same", "seen", "bias", "sorted"}
+    np.testing.assert_array_equal(history.metrics["accuracy"], history.metrics["accuracy_same"])
+    assert history.client_accuracy.shape == (2, 5)
+    np.testing.assert_allclose(history.client_accuracy.mean(axis=1), history.metrics["accuracy"][:, -1], rtol=1e-6)
+    np.testing.assert_allclose(history.metrics["loss"][:, 0], np.log(3), rtol=1e-5)  # zero params, three classes
+    assert history.message_bytes == {"up": 20, "down": 0}
+    assert history.num_params == {"representation": 6 * 16 + 16 + 16 * 8 + 8, "head": 8 * 3 + 3}
+    assert history.diverged == (False, False)
+    assert history.data_source == "made by a test"
+    assert history.versions["jax"] == jax.__version__
+
+
+def test_evaluations_every_third_round_and_the_last():
+    history = run(recorder(num_rounds=7, eval_every=3))
+    assert history.rounds.tolist() == [0, 3, 6, 7]
+
+
+def test_no_rounds_at_all():
+    history = run(recorder(num_rounds=0))
+    assert history.rounds.tolist() == [0]
+    assert history.final("bias").tolist() == [0.0]
+
+
+def test_final_is_the_mean_over_the_last_rounds_without_the_start():
+    history = run(recorder(num_rounds=4, algorithm_options={"lr": 1.0}))
+    assert history.final("bias", last=2).tolist() == [3.5]  # rounds 3 and 4
+    assert history.final("bias").tolist() == [2.5]  # rounds 1 to 4: fewer than ten
+    with pytest.raises(InputError, match="no metric 'acuracy'"):
+        history.final("acuracy")
+
+
+def test_frame_is_tidy():
+    frame = run(recorder(seeds=(5, 7))).frame()
+    assert set(frame.columns) == {"dataset", "model", "algorithm", "seed", "round", "metric", "value"}
+    assert frame.query("metric == 'seen' and seed == 7 and round == 3").value.tolist() == [6.0]
+
+
+def test_everybody_takes_part_without_a_cohort_size():
+    problem, state = final_state(recorder(cohort_size=None, num_rounds=3))
+    assert state["seen"].tolist() == [[3.0] * 5]
+    assert problem.num_clients == 5
+
+
+def test_a_seed_gives_the_same_alone_and_in_a_batch():
+    both, alone = run(fedavg(seeds=(3, 4))), run(fedavg(seeds=(4,)))
+    for name, values in alone.metrics.items():
+        np.testing.assert_allclose(values[0], both.metrics[name][1], rtol=1e-4, atol=1e-5)
+    assert not np.allclose(both.metrics["loss"][0], both.metrics["loss"][1])
+
+
+def test_fedavg_learns():
+    history = run(fedavg(num_rounds=15))
+    assert (history.metrics["loss"][:, -1] < 0.5 * history.metrics["loss"][:, 0]).all()
+
+
+def test_divergence_is_reported_not_raised():
+    history = run(fedavg(algorithm_options={"lr": 1e6, "epochs": 5}, num_rounds=3))
+    assert history.diverged == (True, True)
+    assert not np.isfinite(history.metrics["loss"][:, -1]).any()
+    assert same(history, History.load(next(files.runs_dir().glob("*.npz")))) is False  # NaN is not equal to NaN
+    assert History.load(next(files.runs_dir().glob("*.npz"))).diverged == (True, True)
+
+
+def test_cohort_larger_than_the_data():
+    with pytest.raises(InputError, match="cohort_size 9 is more than the 5 clients"):
+        run(recorder(num_clients=10, cohort_size=9))
+
+
+# --- the store --------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def count_rounds(monkeypatch):
+    """A list that grows with every computed round."""
+    calls, original = [], experiment._round
+
+    def counted(*args):
+        calls.append(args[3])
+        return original(*args)
+
+    monkeypatch.setattr(experiment, "_round", counted)
+    return calls
+
+
+def test_a_finished_run_is_read_back(count_rounds):
+    first = run(fedavg())
+    assert count_rounds == [0, 1, 2, 3, 4, 5]
+    second = run(fedavg())
+    assert len(count_rounds) == 6
+    assert same(first, second)
+    assert second.seconds == first.seconds
+    assert [file.suffix for file in files.runs_dir().iterdir()] == [".npz"]
+    forced = run(fedavg(), force=True)
+    assert len(count_rounds) == 12
+    assert same(first, forced)
+
+
+def test_keep_state_recomputes_once(count_rounds):
+    run(fedavg())
+    _, state = final_state(fedavg())
+    assert len(count_rounds) == 12
+    _, again = final_state(fedavg())
+    assert len(count_rounds) == 12
+    assert jax.tree.all(jax.tree.map(np.array_equal, state, again))
+    assert jax.tree.leaves(state)[0].shape[0] == 2  # the seed axis
+
+
+def test_keys_follow_settings_data_and_code(monkeypatch):
+    settings = fedavg()
+    base = experiment.run_key(settings, "a" * 64)
+    assert experiment.run_key(fedavg(), "a" * 64) == base
+    assert experiment.run_key(fedavg(num_rounds=7), "a" * 64) != base
+    assert experiment.run_key(settings, "b" * 64) != base
+    assert experiment.run_key(fedavg(seeds=(3,)), "a" * 64) != base
+    monkeypatch.setattr(experiment, "_normalised", lambda source: source.replace("steps", "stepz"))
+    experiment.numerics.cache_clear()
+    assert experiment.run_key(settings, "a" * 64) != base
+    experiment.numerics.cache_clear()
+
+
+def test_comments_and_docstrings_do_not_change_the_code_key():
+    plain = "def f(x):\n    y = x + 1\n    return y\n\nclass A:\n    b = 1\n"
+    rich = '"""Module."""\n# note\ndef f(x):\n    """Add one."""\n    y = x + 1  # one\n\n    return (y)\n\nclass A:\n    """A."""\n    b = 1\n'
+    assert experiment._normalised(plain) == experiment._normalised(rich)
+    assert experiment._normalised(plain) != experiment._normalised(plain.replace("+ 1", "+ 2"))
+
+
+def test_an_algorithm_is_hashed_with_what_it_builds_on():
+    import inspect
+
+    def names(algorithm):
+        return {module.__name__.rpartition(".")[2] for module in experiment._with_imports(inspect.getmodule(algorithm))}
+
+    assert names(ALGORITHMS["fedavg_ft"]) == {"fedavg_ft", "fedavg", "base"}
+    assert names(ALGORITHMS["local"]) == {"local", "base"}
+
+
+def test_a_run_from_elsewhere_is_shown_without_its_data(monkeypatch):
+    history = run(fedavg())
+
+    def no_data(settings):
+        raise MissingDataError("cifar10 is not here")
+
+    monkeypatch.setattr(experiment, "build_problem", no_data)
+    assert same(run(fedavg()), history)
+    with pytest.raises(MissingDataError):
+        run(fedavg(num_rounds=7))
+    with pytest.raises(MissingDataError):
+        run(fedavg(), force=True)
+
+
+# --- interruptions ----------------------------------------------------------------------------------------------
+
+
+class Killed(BaseException):
+    """Ends the process as far as `run` can tell."""
+
+
+def test_thirty_interruptions_at_random_points(monkeypatch):
+    settings = fedavg(num_rounds=12, algorithm="fedeq", algorithm_options={"lr": 0.1, "epochs": 1})
+    calm, (_, calm_state) = run(settings, force=True), final_state(settings)
+    monkeypatch.setenv("FEDLAB_RUNS", str(files.runs_dir() / "killed"))
+    rng = random.Random(0)
+    fuse = [0]
+
+    def tick():
+        fuse[0] -= 1
+        if fuse[0] == 0:
+            raise Killed
+
+    def fused(function, before=True):
+        def wrapped(*args, **kwargs):
+            if before:
+                tick()
+            result = function(*args, **kwargs)
+            tick()
+            return result
+
+        return wrapped
+
+    monkeypatch.setattr(experiment, "_round", fused(experiment._round))
+    monkeypatch.setattr(store, "write_atomic", fused(store.write_atomic))
+    monkeypatch.setattr(files.os, "replace", fused(files.os.replace))
+    kills = 0
+    while True:
+        fuse[0] = rng.randint(1, 9) if kills < 30 else 10**6
+        try:
+            resumed = run(settings, checkpoint_seconds=0, keep_state=True)
+        except Killed:
+            kills += 1
+        else:
+            break
+    assert kills >= 15  # it may have finished before all thirty
+    assert same(calm, resumed)
+    assert jax.tree.all(jax.tree.map(np.array_equal, calm_state, final_state(settings)[1]))
+
+
+def test_killed_processes_resume(tmp_path):
+    result = kill_and_resume(3, tmp_path)
+    assert result == {"kills": 3, "resumed": result["resumed"], "same": True, "checkpoints left": []}
+    assert result["resumed"] >= 1
+
+
+def interrupted(settings, monkeypatch, at=3):
+    """Leave a checkpoint behind."""
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        original = experiment._round
+
+        def stop(*args):
+            if args[3] == at:
+                raise Killed
+            return original(*args)
+
+        patch.setattr(experiment, "_round", stop)
+        run(settings, checkpoint_seconds=0)
+    return next(files.runs_dir().glob("*.ckpt"))
+
+
+def test_checkpoints_are_written_by_the_clock(monkeypatch):
+    with monkeypatch.context() as patch:
+        written = []
+        patch.setattr(store, "save_tree", lambda file, tree: written.append(tree["next"]))
+        run(fedavg(), checkpoint_seconds=1e9)
+        assert written == []
+        run(fedavg(), force=True, checkpoint_seconds=0)
+        assert written == [1, 2, 3, 4, 5]  # none after the last round
+
+
+def test_a_run_goes_on_where_it_was(monkeypatch, count_rounds):
+    interrupted(fedavg(), monkeypatch)
+    count_rounds.clear()
+    resumed = run(fedavg())
+    assert count_rounds == [3, 4, 5]
+    assert same(resumed, run(fedavg(), force=True))
+
+
+@pytest.mark.parametrize("damage", ["truncate", "flip", "empty"])
+@pytest.mark.parametrize("kind", ["npz", "ckpt"])
+def test_damaged_files_are_named_and_kept(monkeypatch, kind, damage):
+    file = interrupted(fedavg(), monkeypatch)
+    if kind == "npz":
+        run(fedavg())
+        file = next(files.runs_dir().glob("*.npz"))
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 255
+    broken = {"truncate": bytes(content[: len(content) // 2]), "flip": bytes(content), "empty": b""}[damage]
+    file.write_bytes(broken)
+    with pytest.raises(CorruptFileError, match=r"(?s)corrupt .*--force") as caught:
+        run(fedavg())
+    assert str(file) in str(caught.value)
+    assert file.read_bytes() == broken  # nothing lost
+    history = run(fedavg(), force=True)
+    assert file.with_name(f"{file.name}.corrupt").read_bytes() == broken
+    assert same(history, run(fedavg()))
+
+
+def test_a_checkpoint_of_another_shape_is_corrupt(monkeypatch):
+    file = interrupted(fedavg(), monkeypatch)
+    tree = store.load_tree(file)
+    tree["state"]["0"] = tree["state"]["0"][:, :1]
+    store.save_tree(file, tree)
+    with pytest.raises(CorruptFileError, match="other shapes"):
+        run(fedavg())
+
+
+@pytest.mark.parametrize("call", ["fsync", "replace"])
+def test_full_disk(monkeypatch, call):
+    """The checkpoint before stays, no temporary file does, and the run goes on once there is room."""
+    checkpoint = interrupted(fedavg(), monkeypatch)
+    before = checkpoint.read_bytes()
+
+    def full(*args):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(files.os, call, full)
+        with pytest.raises(OutputError, match="No space left on device"):
+            run(fedavg(), checkpoint_seconds=0)
+    assert [file.name for file in files.runs_dir().iterdir()] == [checkpoint.name]
+    assert checkpoint.read_bytes() == before
+    assert same(run(fedavg()), run(fedavg(), force=True))
+
+
+def test_two_runs_of_the_same_settings_at_once():
+    """Every file of one is written in the middle of the other."""
+    inner = []
+
+    original = store.save_tree
+
+    def nested(file, tree):
+        if not inner:
+            inner.append(None)
+            inner[0] = run(fedavg(), checkpoint_seconds=0)  # the other process, from start to end
+        return original(file, tree)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(store, "save_tree", nested)
+        outer = run(fedavg(), checkpoint_seconds=0)
+    assert same(outer, inner[0])
+    assert [file.suffix for file in files.runs_dir().iterdir()] == [".npz"]
+
+
+def test_two_processes_at_once(tmp_path):
+    from kill_and_resume import finish, start
+
+    processes = [start(tmp_path / "shared", rounds=40) for _ in range(2)]
+    for process in processes:
+        finish(process)
+    (run_file,) = (tmp_path / "shared").glob("*.npz")
+    assert History.load(run_file).num_rounds == 40
+    assert not list((tmp_path / "shared").glob("*.ckpt"))
+
+
+# --- progress ---------------------------------------------------------------------------------------------------
+
+
+def test_progress_is_silent_in_batch_and_shown_on_demand(capsys, monkeypatch):
+    run(recorder())
+    assert capsys.readouterr() == ("", "")
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "100")
+    with experiment.progress_bar("fedavg · mlp", 3, shown=True) as advance:
+        advance(3)
+    assert "fedavg · mlp" in capsys.readouterr().err
+
+
+def test_watched(monkeypatch):
+    for name in ("CI", "PYTEST_CURRENT_TEST", "FEDLAB_BATCH"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
+    assert experiment.watched()
+    monkeypatch.setenv("FEDLAB_BATCH", "1")
+    assert not experiment.watched()

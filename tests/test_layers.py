@@ -1,0 +1,87 @@
+"""Convolution, pooling and normalisation against JAX's and Flax's own."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+
+from fedlab_lite.nn.layers import Conv, GroupNorm, as_float, conv2d, max_pool
+
+KEY = jax.random.key(0)
+
+
+def lax_conv(x, kernel, stride, padding):
+    return jax.lax.conv_general_dilated(
+        x, kernel, (stride, stride), padding, dimension_numbers=("NHWC", "HWIO", "NHWC")
+    )
+
+
+@pytest.mark.parametrize("padding", ["SAME", "VALID"])
+@pytest.mark.parametrize("stride", [1, 2, 3])
+@pytest.mark.parametrize("size", [1, 2, 3, 5])
+def test_conv_equals_lax_and_so_does_its_gradient(size, stride, padding):
+    x = jax.random.normal(KEY, (2, 9, 8, 3))
+    kernel = jax.random.normal(jax.random.fold_in(KEY, 1), (size, size, 3, 4))
+    ours = conv2d(x, kernel, stride=stride, padding=padding)
+    theirs = lax_conv(x, kernel, stride, padding)
+    np.testing.assert_allclose(ours, theirs, atol=1e-5, rtol=1e-5)
+
+    weight = jax.random.normal(jax.random.fold_in(KEY, 2), ours.shape)
+    got = jax.grad(lambda x, k: jnp.vdot(conv2d(x, k, stride=stride, padding=padding), weight), (0, 1))(x, kernel)
+    want = jax.grad(lambda x, k: jnp.vdot(lax_conv(x, k, stride, padding), weight), (0, 1))(x, kernel)
+    for a, b in zip(got, want, strict=True):
+        np.testing.assert_allclose(a, b, atol=3e-5, rtol=1e-5)
+
+
+def test_conv_under_vmap_over_weights_and_inside_map():
+    x = jax.random.normal(KEY, (3, 2, 8, 8, 3))
+    kernels = jax.random.normal(KEY, (3, 3, 3, 3, 4))
+    want = jnp.stack([lax_conv(x[i], kernels[i], 1, "SAME") for i in range(3)])
+    np.testing.assert_allclose(jax.vmap(conv2d)(x, kernels), want, atol=1e-5)
+    np.testing.assert_allclose(jax.lax.map(lambda a: conv2d(*a), (x, kernels)), want, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("size", "stride", "padding"), [(2, 2, "VALID"), (3, 2, "SAME"), (3, 1, "SAME"), (3, 2, "VALID")]
+)
+def test_max_pool_equals_flax_and_so_does_its_gradient(size, stride, padding):
+    x = jax.random.normal(KEY, (2, 9, 7, 3))
+
+    def theirs(x):
+        return nnx.max_pool(x, (size, size), (stride, stride), padding)
+
+    def ours(x):
+        return max_pool(x, size, stride, padding)
+
+    np.testing.assert_array_equal(ours(x), theirs(x))
+    got, want = (jax.grad(lambda x, f=f: jnp.sum(f(x) ** 2))(x) for f in (ours, theirs))
+    np.testing.assert_allclose(got, want, atol=1e-6)
+
+
+def test_group_norm_equals_flax():
+    x = jax.random.normal(KEY, (4, 6, 5, 16)) * 3 + 1
+    ours = GroupNorm(16, groups=4)
+    theirs = nnx.GroupNorm(16, num_groups=4, epsilon=1e-5, rngs=nnx.Rngs(0))
+    np.testing.assert_allclose(ours(x), theirs(x), atol=2e-6)
+    flat = x[:, 0, 0]
+    layer = nnx.LayerNorm(16, epsilon=1e-5, rngs=nnx.Rngs(0))
+    np.testing.assert_allclose(GroupNorm(16, groups=1)(flat), layer(flat), atol=2e-6)
+
+
+def test_group_norm_ignores_the_rest_of_the_batch():
+    x = jax.random.normal(KEY, (4, 6, 6, 8))
+    alone = GroupNorm(8)(x[:1])
+    np.testing.assert_allclose(GroupNorm(8)(x)[:1], alone, atol=1e-6)
+
+
+def test_conv_module_bias_and_kernel_shape():
+    conv = Conv(3, 5, 3, use_bias=True, rngs=nnx.Rngs(0))
+    conv.bias[...] = jnp.arange(5.0)
+    assert conv.kernel.shape == (3, 3, 3, 5)
+    np.testing.assert_allclose(conv(jnp.zeros((1, 4, 4, 3)))[0, 0, 0], np.arange(5.0))
+
+
+def test_pixels_are_scaled_once():
+    np.testing.assert_allclose(as_float(jnp.array([0, 255], jnp.uint8)), [0.0, 1.0])
+    np.testing.assert_allclose(as_float(jnp.array([0.0, 255.0])), [0.0, 255.0])

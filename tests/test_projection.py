@@ -1,0 +1,118 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedlab_lite.deq.projection import project_linf
+from fedlab_lite.errors import InputError
+
+project = jax.jit(project_linf, static_argnums=1)
+
+
+@st.composite
+def matrices(draw):
+    rng = np.random.default_rng(draw(st.integers(0, 10_000)))
+    shape = draw(st.sampled_from([(1, 1), (6, 3), (4, 40)]))
+    B = rng.normal(size=shape) * draw(st.sampled_from([1e-3, 0.1, 1.0, 100.0]))
+    B[rng.random(shape) < draw(st.sampled_from([0.0, 0.7]))] = 0
+    return B.astype(np.float32)
+
+
+radii = st.sampled_from([0.1, 0.95])
+
+
+def by_bisection(B, kappa):
+    """The paper's way: bisect each row's threshold, in float64."""
+    B = np.asarray(B, np.float64)
+    A = B.copy()
+    for i, row in enumerate(np.abs(B)):
+        if row.sum() > kappa:
+            low, high = 0.0, row.max()
+            for _ in range(200):
+                t = (low + high) / 2
+                low, high = (t, high) if np.maximum(row - t, 0).sum() > kappa else (low, t)
+            A[i] = np.sign(B[i]) * np.maximum(row - high, 0)
+    return A
+
+
+@settings(max_examples=60, deadline=None)
+@given(B=matrices(), kappa=radii)
+def test_it_is_the_nearest_matrix_in_the_ball(B, kappa):
+    A = np.asarray(project(B, kappa), np.float64)
+    rounding = 4e-6 * (1 + np.abs(B).max())
+    np.testing.assert_allclose(A, by_bisection(B, kappa), atol=rounding)
+    sums = np.abs(A).sum(1)
+    assert (sums <= kappa + rounding).all()
+    inside = np.abs(B).sum(1) <= kappa * (1 - 1e-6)
+    np.testing.assert_array_equal(A[inside], B[inside])
+    # KKT: on the sphere, B - A = t sign(A) on the support and at most t elsewhere, with one t >= 0 a row
+    for a, b in zip(A[~inside], B[~inside], strict=True):
+        gap, on = np.abs(b - a), a != 0
+        t = gap[on].max()
+        np.testing.assert_allclose(gap[on], t, atol=rounding)
+        assert (gap[~on] <= t + rounding).all()
+        assert (np.sign(a[on]) == np.sign(b[on])).all()
+
+
+@settings(max_examples=30, deadline=None)
+@given(B=matrices(), kappa=radii)
+def test_idempotent_and_no_matrix_in_the_ball_is_nearer(B, kappa):
+    A = np.asarray(project(B, kappa))
+    np.testing.assert_allclose(project(A, kappa), A, atol=1e-5)
+    rng = np.random.default_rng(0)
+    distance = np.linalg.norm(A - B)
+    for size in (1e-3, 0.1, 1.0):
+        other = A + rng.normal(size=B.shape).astype(np.float32) * size
+        other *= np.minimum(1, kappa / np.maximum(np.abs(other).sum(1, keepdims=True), 1e-9))
+        assert np.linalg.norm(other - B) >= distance - 1e-4 * (1 + distance)
+
+
+def test_it_agrees_with_optax_and_sits_on_the_sphere():
+    B = jax.random.normal(jax.random.key(0), (64, 200))
+    A = jax.jit(project_linf)(B)
+    want = jax.vmap(lambda row: optax.projections.projection_l1_ball(row, 0.95))(B)
+    np.testing.assert_allclose(A, want, atol=1e-6)
+    np.testing.assert_allclose(jnp.abs(A).sum(1), 0.95, rtol=1e-5)
+
+
+def test_by_hand():
+    B = jnp.array([[1.0, -0.75], [0.25, 0.125], [0.0, 0.0], [8.0, 0.5]])
+    assert project_linf(B, 0.5).tolist() == [[0.375, -0.125], [0.25, 0.125], [0.0, 0.0], [0.5, 0.0]]
+
+
+def test_a_kernel_that_multiplies_from_the_right_is_projected_by_columns():
+    W = jax.random.normal(jax.random.key(1), (7, 5))
+    A = project_linf(W, 0.9, axis=0)
+    np.testing.assert_array_equal(A, project_linf(W.T, 0.9).T)
+    np.testing.assert_allclose(jnp.abs(A).sum(0), 0.9, rtol=1e-5)
+    # the layer contracts in the maximum norm, whatever z
+    z = jax.random.normal(jax.random.key(2), (100, 7))
+    assert jnp.all(jnp.abs(z @ A).max(1) <= 0.9 * jnp.abs(z).max(1) * (1 + 1e-6))
+
+
+def test_vmap_over_clients():
+    many = jax.random.normal(jax.random.key(3), (4, 6, 6)) * jnp.array([0.01, 0.1, 1.0, 10.0])[:, None, None]
+    got = jax.vmap(project_linf)(many)
+    for i in range(4):
+        np.testing.assert_allclose(got[i], project_linf(many[i]), atol=1e-6)
+    np.testing.assert_array_equal(got[0], many[0])
+
+
+def test_a_nan_stays_visible():
+    assert jnp.isnan(project_linf(jnp.array([[jnp.nan, 1.0]]))).any()
+
+
+@pytest.mark.parametrize("kappa", [0.0, -0.5, 1.0, 2.0, float("nan")])
+def test_a_radius_outside_the_open_unit_interval_is_refused(kappa):
+    with pytest.raises(InputError, match="kappa = "):
+        project_linf(jnp.eye(2), kappa)
+
+
+def test_other_shapes_and_axes_are_refused():
+    with pytest.raises(InputError, match=r"shape \(3,\)"):
+        project_linf(jnp.ones(3))
+    with pytest.raises(InputError, match="axis 2"):
+        project_linf(jnp.eye(2), axis=2)
