@@ -32,7 +32,7 @@ class ClientData(NamedTuple):
 
 def take(tree, cohort: jax.Array | int):
     """The cohort's rows (or one client's) of a tree stacked over clients."""
-    return jax.tree.map(lambda leaf: leaf[cohort], tree)
+    return jax.tree.map(lambda leaf: jnp.asarray(leaf)[cohort], tree)
 
 
 def put(tree, cohort: jax.Array, rows):

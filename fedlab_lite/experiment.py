@@ -209,10 +209,12 @@ def _train(settings: Settings, problem: Problem, key: str, advance: Callable, ch
 _RUN_LOGIC = tuple(map(inspect.getsource, (_over_seeds, _start, _round, _judge, _train)))
 
 
-def _versions() -> dict[str, str]:
+def describe_machine() -> dict:
+    """'device' in words, and 'versions' of what computes."""
     names = ("jax", "flax", "optax", "numpy")
-    found = {name: importlib.import_module(name).__version__ for name in names}
-    return found | {"python": platform.python_version(), "fedlab_lite": fedlab_lite.__version__}
+    versions = {name: importlib.import_module(name).__version__ for name in names}
+    versions |= {"python": platform.python_version(), "fedlab_lite": fedlab_lite.__version__}
+    return {"device": f"{jax.device_count()} x {jax.devices()[0].device_kind}", "versions": versions}
 
 
 def run(
@@ -271,8 +273,7 @@ def run(
         seconds=round(seconds, 3),
         data_source=problem.data.source,
         data_fingerprint=problem.data.fingerprint(),
-        device=f"{jax.device_count()} x {jax.devices()[0].device_kind}",
-        versions=_versions(),
+        **describe_machine(),
     )
     history.save(store.path(key, "npz"))
     store.path(key, "ckpt").unlink(missing_ok=True)

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any, Union, get_args, get_origin
 
 from fedlab_lite.algorithms import algorithm_options, make_algorithm
+from fedlab_lite.data import DATASETS, PARTITIONS
 from fedlab_lite.errors import InputError, choose
 from fedlab_lite.nn.deq import Solve
 from fedlab_lite.nn.model import MODELS, model_options
@@ -110,6 +111,8 @@ class Settings:
         self._check_ranges()
 
     def _check_ranges(self) -> None:
+        choose("data set", self.dataset, DATASETS)
+        choose("partition", self.partition, PARTITIONS)
         least = {"num_clients": 1, "classes_per_client": 1, "train_size": 1, "test_size": 1, "data_seed": 0}
         least |= {"num_rounds": 0, "cohort_size": 1, "eval_every": 1}
         for name, bound in least.items():

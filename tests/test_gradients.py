@@ -1,3 +1,5 @@
+import itertools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -56,7 +58,10 @@ def dense_gradient(params, x, z0, y):
 @pytest.mark.parametrize("backward_solver", BACKWARD_SOLVERS)
 def test_the_implicit_gradient_is_that_of_eq_7_and_of_finite_differences(problem, backward_solver):
     params, x, z0, y = problem
-    of = lambda params, x: loss(params, x, z0, y, backward_solver=backward_solver, **TIGHT)
+
+    def of(params, x):
+        return loss(params, x, z0, y, backward_solver=backward_solver, **TIGHT)
+
     found, found_x = jax.jit(jax.grad(of, argnums=(0, 1)))(params, x)
     assert relative_error(found, dense_gradient(*problem)) < 1e-7
 
@@ -130,7 +135,7 @@ def test_neumann_phantom_and_unrolled_approach_the_implicit_gradient(problem):
     exact = gradient_of(problem, **TIGHT)
     for options in ({"gradient": "neumann"}, {"gradient": "phantom"}, {"gradient": "phantom", "damping": 0.7}):
         errors = [relative_error(gradient_of(problem, k=k, **options, **TIGHT), exact) for k in (1, 8, 64)]
-        assert all(b < a for a, b in zip(errors, errors[1:], strict=False)), errors
+        assert all(b < a for a, b in itertools.pairwise(errors)), errors
         assert errors[0] > 1e-2
         assert errors[-1] < 1e-6
     unrolled = [relative_error(gradient_of(problem, gradient="unrolled", max_iter=n), exact) for n in (2, 10, 80)]
@@ -151,7 +156,7 @@ def test_unrolled_reports_the_plain_iteration(problem):
 
 @pytest.mark.parametrize("gradient", GRADIENTS)
 def test_the_start_receives_no_gradient_and_a_warm_one_saves_steps(problem, gradient):
-    params, x, z0, y = problem
+    params, x, z0, _ = problem
     assert not gradient_of(problem, 2, gradient=gradient).any()
     if gradient != "unrolled":
         run = jax.jit(lambda params, z: equilibrium(layer, params, x, z, gradient=gradient))
@@ -167,7 +172,10 @@ def test_vmap_over_clients_and_scan_equal_a_loop(problem, gradient):
     one = jax.jit(jax.grad(lambda p: loss(p, x, z0, y, gradient=gradient)))
     looped = [one(jax.tree.map(lambda p, i=i: p[i], clients)) for i in range(3)]
     looped = jax.tree.map(lambda *p: jnp.stack(p), *looped)
-    total = lambda clients: jnp.sum(jax.vmap(lambda p: loss(p, x, z0, y, gradient=gradient))(clients))
+
+    def total(clients):
+        return jnp.sum(jax.vmap(lambda p: loss(p, x, z0, y, gradient=gradient))(clients))
+
     for many in (
         jax.jit(jax.vmap(one))(clients),
         jax.jit(jax.grad(total))(clients),

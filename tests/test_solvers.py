@@ -111,7 +111,10 @@ def test_a_sample_stops_by_itself_and_its_result_does_not_depend_on_the_others(s
 @every_solver
 def test_the_reported_residual_belongs_to_the_reported_z(solver):
     w, x = symmetric(16, 0.95), jnp.ones((3, 16))
-    f = lambda z: z @ w + x
+
+    def f(z):
+        return z @ w + x
+
     found = solver(f, jnp.zeros((3, 16)), tol=0.0, max_iter=12)
     np.testing.assert_allclose(found.residual, jnp.linalg.norm(f(found.z) - found.z, axis=1), rtol=1e-3, atol=1e-6)
     np.testing.assert_array_equal(found.residual, jnp.nanmin(found.trace, axis=0))
@@ -121,7 +124,9 @@ def test_the_reported_residual_belongs_to_the_reported_z(solver):
 @every_solver
 def test_a_nan_ends_that_sample_and_spares_the_rest(solver):
     # the first sample's map breaks once z passes 1.2; the other one has its fixed point at 2
-    f = lambda z: jnp.where((z > 1.2) & jnp.array([[True], [False]]), jnp.nan, 0.5 * z + 1)
+    def f(z):
+        return jnp.where((z > 1.2) & jnp.array([[True], [False]]), jnp.nan, 0.5 * z + 1)
+
     found = jax.jit(lambda z: solver(f, z, tol=1e-5, max_iter=1000))(jnp.zeros((2, 2)))
     assert found.iterations[0] <= 4
     assert jnp.isfinite(found.z).all()
@@ -143,7 +148,9 @@ def test_a_diverging_map_is_given_up_with_its_best_iterate():
 
 @every_solver
 def test_a_map_without_a_fixed_point_ends_in_a_reported_residual(solver):
-    f = lambda z: 2 * z * z + 1  # at least 7/8 away from z
+    def f(z):
+        return 2 * z * z + 1  # at least 7/8 away from z
+
     found = solver(f, jnp.ones((2, 4)), max_iter=50)
     assert jnp.isfinite(found.z).all()
     np.testing.assert_allclose(found.residual, jnp.linalg.norm(f(found.z) - found.z, axis=1), rtol=1e-5)
@@ -183,7 +190,10 @@ def test_pytrees_jit_and_vmap_agree_with_the_plain_call(solver):
         return step
 
     z0 = {"a": jnp.zeros((3, 2)), "b": jnp.zeros((3, 2, 2))}
-    solve = lambda shift: solver(f(shift), z0, tol=1e-5)
+
+    def solve(shift):
+        return solver(f(shift), z0, tol=1e-5)
+
     shifts = jnp.array([0.1, 1.0, -2.0])
     many = jax.jit(jax.vmap(solve))(shifts)
     assert many.z["b"].shape == (3, 3, 2, 2)
@@ -199,7 +209,10 @@ def test_pytrees_jit_and_vmap_agree_with_the_plain_call(solver):
 @every_solver
 def test_a_warm_start_saves_steps(solver):
     w, x = symmetric(32, 0.9), jnp.ones((4, 32))
-    f = lambda z: jnp.tanh(z @ w + 0.1 * x)
+
+    def f(z):
+        return jnp.tanh(z @ w + 0.1 * x)
+
     cold = solver(f, jnp.zeros((4, 32)), max_iter=200)
     warm = solver(f, cold.z + 1e-3, max_iter=200)
     again = solver(f, cold.z, max_iter=200)

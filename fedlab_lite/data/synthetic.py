@@ -204,25 +204,27 @@ def _textures(num_classes: int, train_size: int, test_size: int, seed: int) -> d
     for part, size in enumerate((train_size, test_size)):
         rng = np.random.default_rng([VERSION, num_classes, seed, part])
         y = rng.permutation(np.arange(size, dtype=np.int32) % num_classes)
+        second = num_classes + (y + 3 * num_classes // 10) % num_classes
+        family = np.where(rng.random(size) < 0.5, y, second)
         x = np.empty((size, 32, 32, 3), np.uint8)
-        for label in range(num_classes):
-            rows = np.flatnonzero(y == label)
+        for k in range(2 * num_classes):
+            rows = np.flatnonzero(family == k)
             for start in range(0, len(rows), _CHUNK):
                 chunk = rows[start : start + _CHUNK]
-                x[chunk] = _paint(label, num_classes, len(chunk), rng)
+                x[chunk] = _paint(k, 0.25 if num_classes == 10 else 0.04, len(chunk), rng)
         kind = ("train", "test")[part]
         arrays |= {f"x_{kind}": x, f"y_{kind}": y}
     return arrays
 
 
-def _paint(label: int, num_classes: int, n: int, rng: np.random.Generator) -> np.ndarray:
+def _paint(family: int, hues: float, n: int, rng: np.random.Generator) -> np.ndarray:
     def uniform(low: float, high: float, channels: int = 1) -> np.ndarray:
         return rng.uniform(low, high, (n, 1, 1, channels)).astype(np.float32)
 
-    lobes, surface = (0, 2, 3, 4, 5)[label % 5], label % 4
+    lobes, surface = (0, 2, 3, 4, 5)[family % 5], family % 4
     grid = np.linspace(-1, 1, 32, dtype=np.float32)
     z = (grid + 1j * grid[:, None]).astype(np.complex64)[None, :, :, None]  # the plane; x is real, y imaginary
-    own = (z - uniform(-0.25, 0.25) - 1j * uniform(-0.25, 0.25)) * np.exp(1j * uniform(-0.8, 0.8))
+    own = (z - uniform(-0.25, 0.25) - 1j * uniform(-0.25, 0.25)) * np.exp(1j * uniform(-0.6, 0.6))
     distance = abs(own) + 1e-6
     direction, waves = own / distance, np.ones_like(own)
     for _ in range(lobes):
@@ -240,11 +242,11 @@ def _paint(label: int, num_classes: int, n: int, rng: np.random.Generator) -> np
     else:
         pattern = np.sin(turned.real + 2 * np.sin(0.7 * turned.imag + phase))
     backdrop = np.sin((z * np.exp(1j * uniform(0, 6.283)) * uniform(2, 16)).real + uniform(0, 6.283))
-    hue = label * 0.618 + rng.normal(0, 0.2 if num_classes == 10 else 0.06, (n, 1, 1, 1)).astype(np.float32)
-    thing = _colour(hue, uniform(20, 60)) + uniform(20, 50) * pattern
-    behind = _colour(uniform(0, 1), uniform(10, 60)) + uniform(0, 25) * backdrop
+    hue = family // 20 / 10 + hues * rng.standard_normal((n, 1, 1, 1), np.float32)
+    thing = _colour(hue, uniform(20, 60)) + uniform(25, 55) * pattern
+    behind = _colour(uniform(0, 1), uniform(0, 50)) + uniform(0, 20) * backdrop
     image = behind + inside * (thing - behind) + uniform(-30, 30) + uniform(-30, 30) * grid[:, None]
-    image += uniform(10, 30) * rng.standard_normal(image.shape, np.float32)
+    image += uniform(5, 20) * rng.standard_normal(image.shape, np.float32)
     return image.clip(0, 255)
 
 

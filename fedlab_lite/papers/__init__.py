@@ -110,6 +110,24 @@ def _settings(values: Mapping[str, Any]) -> Settings:
     return Settings(**plain, **options)
 
 
+def _flat_runs(paper: str, stem: str, preset: str) -> dict[str, tuple[dict[str, Any], dict[str, Any]]]:
+    """Of every run by name: what the preset says for all runs or for its column, and what it says for this run."""
+    table = preset_table(paper, stem, preset)
+    runs = table.get("runs", {})
+    result = {}
+    for column, values in table.get("columns", {"": {}}).items():
+        common = table.get("base", {}) | {name: value for name, value in values.items() if name not in runs}
+        for name, own in runs.items():
+            result[f"{column}/{name}" if column else name] = common, own | values.get(name, {})
+    return result
+
+
+def parameters(paper: str, stem: str, preset: str) -> set[str]:
+    """The names that some run of the item takes: settings, and options of its model and algorithm."""
+    flat = _flat_runs(paper, stem, preset).values()
+    return set().union(*(_known(common | own) for common, own in flat))
+
+
 def settings(paper: str, stem: str, preset: str, **overrides) -> dict[str, Settings]:
     """The runs of an item by name ("run", or "column/run" where the preset has columns); none if it trains nothing.
 
@@ -118,26 +136,20 @@ def settings(paper: str, stem: str, preset: str, **overrides) -> dict[str, Setti
 
     Raises: `InputError` for an unknown item, preset or override, or a value that does not fit.
     """
-    table = preset_table(paper, stem, preset)
     where = f"{paper}/{stem} at {preset}"
-    base, runs, columns = table.get("base", {}), table.get("runs", {}), table.get("columns", {"": {}})
     overrides = {name: value for name, value in overrides.items() if value is not None}
-    result, used, known = {}, set(), set()
-    for column, common in columns.items():
-        common = {name: value for name, value in common.items() if name not in runs}
-        for name, own in runs.items():
-            own = own | columns[column].get(name, {})
-            values = base | common | own | overrides
-            takes = _known(values)
-            for option in own:
-                choose(f"option of run {name!r} of {where}", option, takes)
-            used |= values.keys() & takes.keys()
-            known |= takes.keys()
-            taken = {option: value for option, value in values.items() if option in takes}
-            result[f"{column}/{name}" if column else name] = _settings(taken)
-    if runs:
-        for option in {*base, *overrides, *(key for common in columns.values() for key in common)} - used - runs.keys():
-            choose(f"parameter of {where}", option, known)
+    result, offered, used, known = {}, set(overrides), set(), set()
+    for name, (common, own) in _flat_runs(paper, stem, preset).items():
+        values = common | own | overrides
+        takes = _known(values)
+        for option in own:
+            choose(f"option of run {name!r} of {where}", option, takes)
+        offered |= common.keys()
+        used |= values.keys() & takes.keys()
+        known |= takes.keys()
+        result[name] = _settings({option: value for option, value in values.items() if option in takes})
+    for option in sorted(offered - used) if result else ():
+        choose(f"parameter of {where}", option, known)
     return result
 
 

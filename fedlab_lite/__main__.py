@@ -1,0 +1,238 @@
+"""The command line: list, compute, run, report, data. `python -m fedlab_lite COMMAND --help` shows examples.
+
+Exit codes: 0 done; 1 a notebook failed; 2 the input was wrong or a file could not be read or written; 130 interrupted.
+"""
+
+import argparse
+import ast
+import os
+import sys
+from collections.abc import Callable, Iterable
+from functools import partial
+
+from fedlab_lite import files, notebook, papers, report
+from fedlab_lite.data import sources
+from fedlab_lite.errors import FedlabError, InputError, choose
+from fedlab_lite.papers import Item
+
+Job = tuple[Item, str, dict]  # an item, its preset, parameters
+
+
+def _console():
+    from rich.console import Console
+
+    return Console(width=None if sys.stdout.isatty() else 160, highlight=False)
+
+
+def _values(pairs: Iterable[tuple[str, str]]) -> dict:
+    """`-p NAME VALUE` pairs; a value is a Python literal if it is one, else text."""
+    values = {}
+    for name, text in pairs:
+        try:
+            values[name] = ast.literal_eval(text)
+        except (ValueError, SyntaxError):
+            values[name] = text
+    return values
+
+
+def list_items(args: argparse.Namespace) -> None:
+    from rich.table import Table
+
+    table = Table("notebook", "what it shows", *papers.PRESETS, show_lines=True)
+    for item in papers.items(args.pattern):
+        minutes = [f"{papers.estimate(*item, preset)['minutes']:g} min" for preset in papers.PRESETS]
+        table.add_row(str(item), papers.item(*item)["title"], *minutes)
+    _console().print(table)
+
+
+def compute(args: argparse.Namespace) -> None:
+    values = _values(args.parameter)
+    for item in papers.items(args.pattern):
+        count = notebook.compute(item, args.preset, values, force=args.force)
+        print(f"{item}  {args.preset}  {count} runs in {files.runs_dir()}", flush=True)
+
+
+def _jobs(args: argparse.Namespace) -> list[Job]:
+    """What to run, checked before anything is computed."""
+    values = _values(args.parameter)
+    if args.committed:
+        jobs = []
+        for result in report.committed(files.figures_dir()):
+            item = Item(result["paper"], result["item"])
+            known = notebook.parameters(notebook.path(item)).keys() - {"preset"}
+            before = {k: v for k, v in result["parameters"].items() if k in known and v is not None}
+            jobs.append((item, args.preset or result["preset"], before | values))
+        if not jobs:
+            raise InputError(f"no results in {files.figures_dir()}; run a notebook first")
+    else:
+        found = papers.headlines() if args.headline else papers.items(args.pattern)
+        jobs = [(item, args.preset or "quick", values) for item in found]
+    for item, preset, own in jobs:
+        notebook.check_parameters(notebook.path(item), {"preset": preset, **own})
+    return jobs
+
+
+def _distributed(jobs: list[Job], args: argparse.Namespace) -> Iterable[Callable[[], str]]:
+    """The jobs on a Dask cluster, as functions that wait for a result, in the order in which they end."""
+    try:
+        from distributed import Client, LocalCluster, as_completed
+    except ImportError as error:
+        raise InputError("--jobs and --dask need Dask: pip install 'fedlab-lite[dist]'") from error
+
+    if args.dask:
+        cluster = args.dask
+    else:
+        share = max(1, (os.cpu_count() or 1) // args.jobs)
+        os.environ.setdefault("JAX_NUM_CPU_DEVICES", str(share))
+        cluster = LocalCluster(n_workers=args.jobs, threads_per_worker=1, dashboard_address=None)
+    with Client(cluster) as client:
+        futures = [client.submit(notebook.produce, *job, force=args.force, pure=False) for job in jobs]
+        for future in as_completed(futures):
+            yield future.result
+    if not args.dask:
+        cluster.close()
+
+
+def run(args: argparse.Namespace) -> int:
+    jobs = _jobs(args)
+    if args.dask or args.jobs > 1:
+        waiting = _distributed(jobs, args)
+    else:
+        waiting = (partial(notebook.produce, *job, force=args.force) for job in jobs)
+    failed = 0
+    for done, finish in enumerate(waiting, start=1):
+        try:
+            print(f"[{done}/{len(jobs)}] {finish()}", flush=True)
+        except notebook.NotebookFailed as error:
+            failed += 1
+            print(f"[{done}/{len(jobs)}] {error}", file=sys.stderr, flush=True)
+    return 1 if failed else 0
+
+
+def show_report(args: argparse.Namespace) -> None:
+    if args.write:
+        for file in report.write():
+            print(file)
+    elif args.markdown:
+        print(report.results_markdown(report.figures.results()))
+    else:
+        _console().print(report.terminal_table())
+        print(f"figures and numbers: {files.figures_dir()}")
+
+
+def data(args: argparse.Namespace) -> None:
+    if args.action == "fetch":
+        choose("data set", args.name or "", sources.SOURCES)
+        for path in sources.fetch(args.name):
+            print(path)
+        return
+    if args.name:
+        choose("data set", args.name, sources.SOURCES)
+    for row in sources.status():
+        if args.name in (None, row.name):
+            print(f"{row.name}: {row.state}  {row.source}".rstrip())
+            if row.how:
+                print(row.how)
+
+
+def parser() -> argparse.ArgumentParser:
+    top = argparse.ArgumentParser(prog="python -m fedlab_lite", description="Figures and tables of the papers, again.")
+    commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
+
+    def command(name: str, function: Callable, about: str, *examples: str) -> argparse.ArgumentParser:
+        lines = "\n".join(f"  python -m fedlab_lite {example}" for example in examples)
+        sub = commands.add_parser(
+            name,
+            help=about,
+            description=about,
+            epilog=f"examples:\n{lines}",
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        sub.set_defaults(function=function)
+        return sub
+
+    pattern = {"metavar": "PATTERN", "help": "part of <paper>/<notebook>, or a shell pattern over it"}
+
+    def options(sub: argparse.ArgumentParser, preset: str | None) -> None:
+        sub.add_argument("--preset", default=preset, metavar="|".join(papers.PRESETS), help="size (default: quick)")
+        sub.add_argument(
+            "-p",
+            "--parameter",
+            nargs=2,
+            action="append",
+            default=[],
+            metavar=("NAME", "VALUE"),
+            help="replace a parameter; again for more",
+        )
+        sub.add_argument("--force", action="store_true", help="forget stored runs; damaged files are set aside")
+
+    sub = command("list", list_items, "What there is, and how long it takes.", "list", "list tab0", "list 'fedeq/fig*'")
+    sub.add_argument("pattern", nargs="?", default="*", **pattern)
+
+    sub = command(
+        "compute",
+        compute,
+        "Fill the run store, without notebooks: needs numpy, jax, flax and optax alone.",
+        "compute tab03",
+        "compute fedeq/fig04 --preset laptop",
+        "compute tab03 -p num_rounds 50 -p seeds 0,1,2",
+    )
+    sub.add_argument("pattern", **pattern)
+    options(sub, "quick")
+
+    sub = command(
+        "run",
+        run,
+        "Compute what is missing, then run the notebooks: figures, and rendered notebooks under build/.",
+        "run tab03",
+        "run fig04 --preset laptop -p num_rounds 20",
+        "run 'fedeq/*' --jobs 2",
+        "run --headline",
+        "run --committed",
+    )
+    which = sub.add_mutually_exclusive_group(required=True)
+    which.add_argument("pattern", nargs="?", **pattern)
+    which.add_argument("--headline", action="store_true", help="the headline notebook of each paper")
+    which.add_argument("--committed", action="store_true", help="every figure there is, at the preset that it was made")
+    options(sub, None)
+    sub.add_argument("--jobs", type=int, default=1, metavar="N", help="notebooks at a time, on a local Dask cluster")
+    sub.add_argument("--dask", metavar="ADDRESS", help="run on the Dask cluster whose scheduler this is")
+
+    sub = command(
+        "report",
+        show_report,
+        "Ours against published over all results in the figures folder.",
+        "report",
+        "report --markdown > results.md",
+        "report --write",
+    )
+    sub.add_argument("--markdown", action="store_true", help="print Markdown")
+    sub.add_argument("--write", action="store_true", help="bring the tables in the READMEs up to date")
+
+    sub = command(
+        "data",
+        data,
+        "Real data sets: what is there, and fetching what is not.",
+        "data status",
+        "data status cifar10",
+        "data fetch fashion_mnist",
+    )
+    sub.add_argument("action", choices=("status", "fetch"))
+    sub.add_argument("name", nargs="?", metavar="NAME", help="a data set")
+    return top
+
+
+def main(argv: list[str] | None = None) -> int:
+    args = parser().parse_args(argv)
+    try:
+        return args.function(args) or 0
+    except FedlabError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("interrupted; the same command goes on from the last checkpoint", file=sys.stderr)
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main())

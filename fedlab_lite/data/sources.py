@@ -1,0 +1,421 @@
+"""Real data sets by name: anyone's `<name>.npz`, or the official files, checked before a byte of them is believed.
+
+Looked for in `$FEDLAB_DATA`, in this order: `<name>.npz` with x_train, y_train, x_test, y_test (and client_train,
+client_test where samples have owners), then the files of the publisher. What is not there is a `MissingDataError` that
+names the ways to get it; nothing ever stands in for it.
+"""
+
+import gzip
+import hashlib
+import io
+import pickle
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from fedlab_lite.data.federated import Pool
+from fedlab_lite.errors import CorruptFileError, FedlabError, InputError, MissingDataError, choose
+from fedlab_lite.files import cache_dir, data_dir, write_atomic
+
+NPZ_KEYS = ("x_train", "y_train", "x_test", "y_test")
+Arrays = dict[str, np.ndarray]  # NPZ_KEYS, and client_train, client_test where samples have owners
+
+
+class Status(NamedTuple):
+    """One row of `status()`; state is 'ready', 'damaged' or 'missing'."""
+
+    name: str
+    state: str
+    source: str
+    how: str
+
+
+@dataclass(frozen=True)
+class File:
+    """A published file. `content` is the SHA-256 of what a .gz holds, for copies that were compressed anew."""
+
+    name: str
+    checksum: str  # "md5:..." or "sha256:..." of the file as published
+    content: str = ""
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a data set is published, and how its files are read."""
+
+    url: str  # of the folder
+    files: tuple[File, ...]
+    read: Callable[[list[Path]], Arrays]
+    num_classes: int
+    megabytes: int
+    unpacked: tuple[str, ...] = ()  # files from the archive that will do in its place (no checksum is published)
+    package: str = ""  # of Debian and Ubuntu
+    package_dir: str = ""
+
+
+def load(name: str) -> Pool:
+    """The whole of a real data set, images as uint8 `[n, height, width, channels]`.
+
+    Raises `MissingDataError` (with the ways to get it), `CorruptFileError` (a checksum or a file that cannot be read),
+    `InputError` (unknown name, or an .npz that does not keep to the schema).
+
+    Example:
+      >>> pool = load("fashion_mnist")  # doctest: +SKIP
+      >>> pool.x_train.shape, pool.source
+      ((60000, 28, 28, 1), 'fashion_mnist (official)')
+    """
+    choose("data set", name, SOURCES)
+    found = _find(name)
+    if found is None:
+        raise MissingDataError(f"{name} is not on this machine. {how_to_get(name)}")
+    kind, paths = found
+    if kind == "npz":
+        arrays = _read_npz(paths[0], SOURCES[name].num_classes)
+        digest = _arrays_sha256(arrays)
+        source = KNOWN_COPIES.get(digest, f"{name} (npz, sha256 {digest[:12]})")
+    elif kind == "unpacked":
+        arrays = _reading(paths, _read_femnist)
+        digest = hashlib.sha256("".join(_file_hash(path, "sha256") for path in paths).encode()).hexdigest()
+        source = f"{name} (unpacked, sha256 {digest[:12]})"
+    else:
+        _verify(name, paths)
+        arrays = _reading(paths, SOURCES[name].read)
+        source = f"{name} (official)"
+    owners = {f"owner_{part}": arrays.get(f"client_{part}") for part in ("train", "test")}
+    main = {key: arrays[key] for key in NPZ_KEYS}
+    return Pool(**main, **owners, name=name, source=source, num_classes=SOURCES[name].num_classes)
+
+
+def status() -> list[Status]:
+    """What is on this machine, checksums included; one row a data set."""
+    rows = []
+    for name in SOURCES:
+        found = _find(name)
+        if found is None:
+            rows.append(Status(name, "missing", "", how_to_get(name)))
+            continue
+        kind, paths = found
+        where = str(paths[0] if len(paths) == 1 else paths[0].parent)
+        try:
+            if kind == "npz":
+                _read_npz(paths[0], SOURCES[name].num_classes)
+            elif kind == "official":
+                _verify(name, paths)
+        except (CorruptFileError, InputError) as error:
+            rows.append(Status(name, "damaged", where, str(error)))
+        else:
+            rows.append(Status(name, "ready", f"{where} ({kind})", ""))
+    return rows
+
+
+def fetch(name: str) -> list[Path]:
+    """Download the official files of `name` into `$FEDLAB_DATA`, unless they or an .npz are there; return the paths.
+
+    A damaged file is reported, never overwritten or deleted. Raises `MissingDataError` when the download fails.
+    """
+    import pooch
+
+    choose("data set", name, SOURCES)
+    found = _find(name)
+    if found is not None:
+        if found[0] == "official":
+            _verify(name, found[1])
+        return found[1]
+    source = SOURCES[name]
+    paths = []
+    for file in source.files:
+        path = data_dir() / file.name
+        if path.exists():
+            _verify_file(name, file, path)
+        else:
+            try:
+                pooch.retrieve(source.url + file.name, file.checksum, file.name, data_dir())
+            except ValueError as error:  # what pooch raises for a wrong checksum
+                raise CorruptFileError(f"{source.url}{file.name}: {error}") from error
+            except OSError as error:
+                raise MissingDataError(
+                    f"could not fetch {source.url}{file.name} into {data_dir()}: {error}. {how_to_get(name)}"
+                ) from error
+        paths.append(path)
+    return paths
+
+
+def how_to_get(name: str) -> str:
+    """Every way to get a data set, as text for an error message."""
+    source = SOURCES[name]
+    files = " ".join(file.name for file in source.files)
+    ways = [
+        f"run `python -m fedlab_lite data fetch {name}` (about {source.megabytes} MB from {source.url})",
+        f"put {files} from there into {data_dir()} (FEDLAB_DATA chooses another folder)",
+        f"put your own arrays into {data_dir() / name}.npz: {', '.join(NPZ_KEYS)}, and client_train and client_test "
+        "for partition 'natural'",
+    ]
+    if source.unpacked:
+        ways.insert(2, f"or only what is in it: {' '.join(source.unpacked)}")
+    if source.package:
+        ways.insert(0, f"on Debian or Ubuntu, `apt-get install {source.package}`")
+    return "Ways to get it:" + "".join(f"\n  - {way}" for way in ways)
+
+
+def _find(name: str) -> tuple[str, list[Path]] | None:
+    """What will be read for `name`: ("npz" | "official" | "unpacked", paths), or None."""
+    source = SOURCES[name]
+    files = [file.name for file in source.files]
+    candidates = [("npz", data_dir(), [f"{name}.npz"]), ("official", data_dir(), files)]
+    if source.unpacked:
+        candidates.append(("unpacked", data_dir(), list(source.unpacked)))
+    if source.package_dir:
+        candidates.append(("official", Path(source.package_dir), files))
+    for kind, folder, names in candidates:
+        paths = [folder / each for each in names]
+        if all(path.is_file() for path in paths):
+            return kind, paths
+    return None
+
+
+def _verify(name: str, paths: list[Path]) -> None:
+    for file, path in zip(SOURCES[name].files, paths, strict=True):
+        _verify_file(name, file, path)
+
+
+def _verify_file(name: str, file: File, path: Path) -> None:
+    algorithm, expected = file.checksum.split(":")
+    found = _file_hash(path, algorithm)
+    if found == expected:
+        return
+    if file.content:
+        algorithm, expected = "sha256 of the content", file.content
+        found = hashlib.sha256(_gunzip(path)).hexdigest()
+        if found == expected:
+            return
+    raise CorruptFileError(
+        f"{path} is truncated or altered: {algorithm} is {found}, expected {expected}. Nothing was deleted; move it "
+        f"away and run `python -m fedlab_lite data fetch {name}`"
+    )
+
+
+def _file_hash(path: Path, algorithm: str) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, algorithm).hexdigest()
+
+
+def _gunzip(path: Path) -> bytes:
+    try:
+        return gzip.decompress(path.read_bytes())
+    except (OSError, EOFError, zlib.error) as error:
+        raise _unreadable(path, error) from error
+
+
+def _unreadable(path: Path, error: Exception | str) -> CorruptFileError:
+    return CorruptFileError(
+        f"{path} cannot be read, it may be truncated ({error}). Nothing was deleted; move it away and get it anew"
+    )
+
+
+def _reading(paths: list[Path], read: Callable[[list[Path]], Arrays]) -> Arrays:
+    try:
+        return read(paths)
+    except FedlabError:
+        raise
+    except (OSError, EOFError, KeyError, ValueError, tarfile.TarError, pickle.UnpicklingError) as error:
+        raise _unreadable(paths[0] if len(paths) == 1 else paths[0].parent, error) from error
+
+
+# --- formats --------------------------------------------------------------------------------------------------------
+
+
+def _read_npz(path: Path, num_classes: int) -> Arrays:
+    if not zipfile.is_zipfile(path):
+        raise _unreadable(path, "it is no .npz archive")
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            missing = [key for key in NPZ_KEYS if key not in file]
+            if missing:
+                raise InputError(
+                    f"{path} has no {', '.join(missing)} (it has {', '.join(file) or 'nothing'}); "
+                    f"save it with the keys {', '.join(NPZ_KEYS)}"
+                )
+            arrays = {key: file[key] for key in (*NPZ_KEYS, "client_train", "client_test") if key in file}
+    except FedlabError:
+        raise
+    except ValueError as error:
+        raise InputError(f"{path} holds Python objects ({error}); save plain numeric arrays") from error
+    except (OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        raise _unreadable(path, error) from error
+    if ("client_train" in arrays) != ("client_test" in arrays):
+        raise InputError(f"{path} has only one of client_train and client_test; give both or neither")
+    for part in ("train", "test"):
+        x, y = arrays[f"x_{part}"], arrays[f"y_{part}"]
+        owner = arrays.get(f"client_{part}", y)
+        if x.ndim < 2 or y.ndim != 1 or owner.ndim != 1 or not len(x) == len(y) == len(owner):
+            raise InputError(
+                f"{path}: x_{part} {x.shape}, y_{part} {y.shape} and client_{part} {owner.shape} do not fit together; "
+                "x needs one row, y and client one number, for each sample"
+            )
+        if y.dtype.kind not in "iu" or y.min(initial=0) < 0 or y.max(initial=0) >= num_classes:
+            raise InputError(
+                f"{path}: y_{part} is {y.dtype} and must hold whole numbers in 0 ... {num_classes - 1}; renumber them"
+            )
+        if x.ndim == 3:  # grey images without their channel axis
+            arrays[f"x_{part}"] = x[..., None]
+    return arrays
+
+
+def _arrays_sha256(arrays: Arrays) -> str:
+    digest = hashlib.sha256()
+    for key in sorted(arrays):
+        array = np.ascontiguousarray(arrays[key])
+        digest.update(f"{key} {array.dtype.str} {array.shape}".encode())
+        digest.update(array)
+    return digest.hexdigest()
+
+
+def _read_idx(paths: list[Path]) -> Arrays:
+    """Fashion-MNIST (Xiao et al. 2017): gzipped IDX files, big-endian headers of 16 (images) and 8 bytes (labels)."""
+    content = [np.frombuffer(_gunzip(path), np.uint8) for path in paths]
+    images = [each[16:].reshape(-1, 28, 28, 1) for each in content[::2]]
+    labels = [each[8:].astype(np.int32) for each in content[1::2]]
+    return {"x_train": images[0], "y_train": labels[0], "x_test": images[1], "y_test": labels[1]}
+
+
+class _ArraysOnly(pickle.Unpickler):
+    """Reads what CIFAR's pickles need (NumPy arrays, as Python 2 wrote them) and refuses to import anything else."""
+
+    def find_class(self, module: str, name: str):
+        if (module, name) in {("numpy", "ndarray"), ("numpy", "dtype")}:
+            return getattr(np, name)
+        if module in ("numpy.core.multiarray", "numpy._core.multiarray") and name == "_reconstruct":
+            return np._core.multiarray._reconstruct
+        raise pickle.UnpicklingError(f"it asks for {module}.{name}, which no CIFAR file needs")
+
+
+def _read_cifar(train: tuple[str, ...], test: tuple[str, ...], label: bytes) -> Callable[[list[Path]], Arrays]:
+    """CIFAR (Krizhevsky 2009): pickled batches in a .tar.gz; rows of 3072 bytes, colour planes one after another."""
+
+    def read(paths: list[Path]) -> Arrays:
+        batches = {}
+        with tarfile.open(paths[0]) as archive:
+            for member in archive:
+                name = Path(member.name).name
+                if name in train + test:
+                    content = io.BytesIO(archive.extractfile(member).read())
+                    batches[name] = _ArraysOnly(content, encoding="bytes").load()
+        arrays = {}
+        for part, names in (("train", train), ("test", test)):
+            x = np.concatenate([batches[name][b"data"] for name in names])
+            arrays[f"x_{part}"] = np.ascontiguousarray(x.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1))
+            arrays[f"y_{part}"] = np.concatenate([batches[name][label] for name in names]).astype(np.int32)
+        return arrays
+
+    return read
+
+
+def _read_femnist_archive(paths: list[Path]) -> Arrays:
+    """Unpacks the verified archive once, into the cache."""
+    folder = cache_dir() / "unpacked" / SOURCES["femnist"].files[0].checksum[-12:]
+    unpacked = [folder / name for name in FEMNIST_H5]
+    if not all(path.is_file() for path in unpacked):
+        with tarfile.open(paths[0]) as archive:
+            members = {Path(member.name).name: member for member in archive}
+            for path in unpacked:
+                write_atomic(path, archive.extractfile(members[path.name]).read())
+    return _read_femnist(unpacked)
+
+
+def _read_femnist(paths: list[Path]) -> Arrays:
+    """FEMNIST (TensorFlow Federated): examples/<client>/pixels, float `[n, 28, 28]` with paper at 1, and label `[n]`.
+
+    Stored as uint8 with bright ink: 255 * (1 - pixel), rounded. Owners number the writers in the order of their names.
+    """
+    import h5py
+
+    arrays = {}
+    for part, path in zip(("train", "test"), paths, strict=True):
+        x, y, owner = [], [], []
+        with h5py.File(path) as file:
+            writers = sorted(file["examples"])
+            if part == "train":
+                number = {writer: k for k, writer in enumerate(writers)}
+            for writer in writers:
+                group = file["examples"][writer]
+                x.append(np.rint(255 * (1 - group["pixels"][:])).astype(np.uint8))
+                y.append(group["label"][:].astype(np.int32))
+                owner.append(np.full(len(y[-1]), number.setdefault(writer, len(number)), np.int32))
+        arrays[f"x_{part}"] = np.concatenate(x)[..., None]
+        arrays[f"y_{part}"], arrays[f"client_{part}"] = np.concatenate(y), np.concatenate(owner)
+    return arrays
+
+
+FEMNIST_H5 = ("fed_emnist_train.h5", "fed_emnist_test.h5")
+_CIFAR = "https://www.cs.toronto.edu/~kriz/"
+_BATCHES = tuple(f"data_batch_{k}" for k in range(1, 6))
+
+SOURCES: dict[str, Source] = {
+    "fashion_mnist": Source(
+        url="http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",
+        files=(
+            File(
+                "train-images-idx3-ubyte.gz",
+                "md5:8d4fb7e6c68d591d4c3dfef9ec88bf0d",
+                "c59f468a2f672dc815687fe0f83887768d799fd8a3f3276145d20f83aa44d888",
+            ),
+            File(
+                "train-labels-idx1-ubyte.gz",
+                "md5:25c81989df183df01b3e8a0aad5dffbe",
+                "bad3541b69d912435c50bb6ba87bec294ff4f6a2e1246121d8633921760443d9",
+            ),
+            File(
+                "t10k-images-idx3-ubyte.gz",
+                "md5:bef4ecab320f06d8554ea6380940ec79",
+                "5b4141f0afbad91edebe8549f8fcffe087ea10ca49f1dbef5c9a5cd8815ce37b",
+            ),
+            File(
+                "t10k-labels-idx1-ubyte.gz",
+                "md5:bb300cfdad3c16e7a12a480ee83cd310",
+                "0402a96d92fd2663957122ceb108a494c5af83dab82d92729df917d7dec38c34",
+            ),
+        ),
+        read=_read_idx,
+        num_classes=10,
+        megabytes=30,
+        package="dataset-fashion-mnist",
+        package_dir="/usr/share/datasets/fashion-mnist",
+    ),
+    "cifar10": Source(
+        url=_CIFAR,
+        files=(File("cifar-10-python.tar.gz", "md5:c58f30108f718f92721af3b95e74349a"),),
+        read=_read_cifar(_BATCHES, ("test_batch",), b"labels"),
+        num_classes=10,
+        megabytes=170,
+    ),
+    "cifar100": Source(
+        url=_CIFAR,
+        files=(File("cifar-100-python.tar.gz", "md5:eb9058c3a382ffc7106e4002c42a8d85"),),
+        read=_read_cifar(("train",), ("test",), b"fine_labels"),
+        num_classes=100,
+        megabytes=170,
+    ),
+    "femnist": Source(
+        url="https://storage.googleapis.com/tff-datasets-public/",
+        files=(
+            File(
+                "fed_emnist.tar.bz2",
+                "sha256:fe1ed5a502cea3a952eb105920bff8cffb32836b5173cb18a57a32c3606f3ea0",
+            ),
+        ),
+        read=_read_femnist_archive,
+        num_classes=62,
+        megabytes=170,
+        unpacked=FEMNIST_H5,
+    ),
+}
+
+KNOWN_COPIES = {  # SHA-256 of the arrays of an .npz -> what to call it
+    "902491f3c3e3ab713c864b577b3691b4b303d9f3f2bf6fff0a37eb87494873b3": "cifar10 (jpeg copy)",
+}

@@ -1,0 +1,272 @@
+"""The look of the figures, and `save_figure`: what a notebook drew and measured, as files that say how they were made.
+
+Colours are Okabe and Ito's, which the colour-blind can tell apart; each algorithm has its own colour, marker and line
+throughout the suite, so a print in grey can be read too. matplotlib and pandas are imported where they are used.
+"""
+
+import io
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedlab_lite import files, papers
+from fedlab_lite.errors import CorruptFileError, InputError, choose
+from fedlab_lite.history import History
+
+LOOKS = {  # name: label, colour, marker, line
+    "local": ("Local", "#999999", "v", ":"),
+    "fedavg": ("FedAvg", "#000000", "o", "-"),
+    "fedavg_ft": ("FedAvg + FT", "#E69F00", "s", "--"),
+    "ditto": ("Ditto", "#0072B2", "P", "-."),
+    "fedper": ("FedPer", "#56B4E9", "^", "--"),
+    "fedrep": ("FedRep", "#009E73", "D", "-."),
+    "knn_per": ("kNN-Per", "#CC79A7", "X", ":"),
+    "fedeq": ("FeDEQ", "#D55E00", "*", "-"),
+}
+_OTHERS = [("#0072B2", "o", "-"), ("#D55E00", "s", "--"), ("#009E73", "^", "-."), ("#CC79A7", "D", ":")]
+
+
+class Saved(NamedTuple):
+    """The files of a result, and a sentence where they lie and why there."""
+
+    svg: Path
+    png: Path
+    json: Path
+    note: str
+
+
+def use_style() -> None:
+    """Make matplotlib draw as all our figures are drawn."""
+    import matplotlib.pyplot as plt
+
+    plt.style.use(Path(__file__).with_name("style.mplstyle"))
+
+
+def look(name: str, position: int = 0) -> dict[str, str]:
+    """'label', 'color', 'marker', 'linestyle' of an algorithm; of anything else by its position in the figure.
+
+    >>> look("fedeq")["color"], look("mlp", 1)["label"]
+    ('#D55E00', 'mlp')
+    """
+    label, *rest = LOOKS.get(name, (name, *_OTHERS[position % len(_OTHERS)]))
+    return dict(zip(("label", "color", "marker", "linestyle"), (label, *rest), strict=True))
+
+
+def curves(
+    histories: Mapping[str, History],
+    metric: str = "accuracy",
+    ax=None,
+    *,
+    scale: float = 1.0,
+    labels: Mapping[str, str] | None = None,
+):
+    """One line a run over communication rounds: the mean over seeds, and plus/minus one standard deviation as a band.
+
+    Args:
+      scale: factor on the values (100 for percent).
+      labels: legend texts where the name will not do.
+
+    Returns: the axes. Raises `InputError` if a run lacks the metric.
+    """
+    import matplotlib.pyplot as plt
+
+    ax = ax or plt.subplots()[1]
+    for position, (name, history) in enumerate(histories.items()):
+        if metric not in history.metrics:
+            raise InputError(f"run {name!r} has no metric {metric!r}; it has {', '.join(sorted(history.metrics))}")
+        values = scale * history.metrics[metric]
+        style = look(name.rpartition("/")[2], position)
+        style["label"] = (labels or {}).get(name, style["label"])
+        mean, std = values.mean(axis=0), values.std(axis=0)
+        ax.plot(history.rounds, mean, markevery=max(1, len(mean) // 8), **style)
+        if len(values) > 1:
+            ax.fill_between(history.rounds, mean - std, mean + std, color=style["color"], alpha=0.15, linewidth=0)
+    ax.set(xlabel="communication round", ylabel=metric)
+    ax.legend()
+    return ax
+
+
+def summary(
+    histories: Mapping[str, History], metric: str = "accuracy", *, last: int = 10, scale: float = 1.0
+) -> dict[str, dict[str, float]]:
+    """{'mean', 'std', 'n'} over seeds of each run's mean over the last rounds: the `metrics` of `save_figure`."""
+    finals = {name: scale * history.final(metric, last).astype(float) for name, history in histories.items()}
+    return {name: {"mean": v.mean(), "std": v.std(), "n": len(v)} for name, v in finals.items()}
+
+
+def match(metrics: Mapping[str, Mapping], published: Iterable[Mapping]) -> list[dict[str, Any]]:
+    """Rows 'name', 'ours', 'published', 'where' of the metrics that have a published number of the same name."""
+    printed = {row["name"]: row for row in published}
+    return [
+        {"name": name, "ours": value["mean"], "published": printed[name]["value"], "where": printed[name]["where"]}
+        for name, value in metrics.items()
+        if name in printed
+    ]
+
+
+def comparison(rows: Iterable[Mapping[str, Any]], digits: int = 2):
+    """The verdict's table: ours, published, gap, holds, as a styled pandas DataFrame.
+
+    Args:
+      rows: mappings with 'name' and 'ours', and if there is one 'published' and 'holds'.
+    """
+    import pandas as pd
+
+    def gap(row):
+        both = isinstance(row.get("ours"), int | float) and isinstance(row.get("published"), int | float)
+        return row["ours"] - row["published"] if both else None
+
+    marks = {True: "✔", False: "✘", None: ""}
+    table = pd.DataFrame(
+        [
+            {
+                "": row["name"],
+                "ours": row["ours"],
+                "published": row.get("published"),
+                "gap": gap(row),
+                "holds": marks[None if row.get("holds") is None else bool(row["holds"])],
+            }
+            for row in rows
+        ]
+    )
+    colours = {"✔": "color: #009E73", "✘": "color: #D55E00"}
+    style = table.style.hide(axis="index").map(lambda mark: colours.get(mark, ""), subset=["holds"])
+    return style.format(precision=digits, na_rep="–", thousands=",")
+
+
+def _plain(value):
+    """What JSON can hold: floats to 6 digits, None for what is not finite, lists for arrays and tuples."""
+    if isinstance(value, Mapping):
+        return {str(name): _plain(inner) for name, inner in value.items()}
+    if isinstance(value, np.ndarray | np.generic):
+        return _plain(value.tolist())
+    if isinstance(value, list | tuple):
+        return [_plain(inner) for inner in value]
+    if isinstance(value, float):
+        return float(f"{value:.6g}") if math.isfinite(value) else None
+    return value
+
+
+def read_result(file: Path) -> dict[str, Any] | None:
+    """A result's JSON, None where there is none. Raises `CorruptFileError`."""
+    try:
+        result = json.loads(file.read_text())
+        choose("preset", result["preset"], papers.PRESETS)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (ValueError, KeyError, TypeError) as error:
+        raise CorruptFileError(
+            f"{file} is not a result of save_figure ({error}); restore it with git, or remove it"
+        ) from error
+    return result
+
+
+def results(folder: Path | None = None) -> list[dict[str, Any]]:
+    """The JSON of every result: those in `<folder>/<paper>`, and smaller presets' in `<folder>/<preset>/<paper>`."""
+    folder = folder or files.figures_dir()
+    found = []
+    for home in (folder, *(folder / preset for preset in papers.PRESETS)):
+        for paper in papers.PAPERS:
+            found += [read_result(file) for file in sorted((home / paper).glob("*.json"))]
+    return found
+
+
+def _provenance(histories: Sequence[History]) -> dict[str, Any]:
+    if not histories:
+        from fedlab_lite.experiment import describe_machine
+
+        here = describe_machine()
+        return {**here, "seconds": None, "package_version": here["versions"]["fedlab_lite"]}
+    versions = histories[0].versions
+    return {
+        "versions": versions,
+        "device": ", ".join(sorted({history.device for history in histories})),
+        "seconds": sum(history.seconds for history in histories),
+        "package_version": versions["fedlab_lite"],
+    }
+
+
+def save_figure(
+    fig,
+    paper: str,
+    item: str,
+    *,
+    claim: str,
+    holds: bool,
+    preset: str,
+    data_source: str,
+    parameters: Mapping[str, Any],
+    seeds: Sequence[int],
+    metrics: Mapping[str, Mapping[str, float]],
+    published: Sequence[Mapping[str, Any]] = (),
+    departures: Sequence[str] = (),
+    histories: Mapping[str, History] | None = None,
+) -> Saved:
+    """Write `<figures>/<paper>/<item>.svg`, `.png` and `.json`, and print where; the same result gives the same bytes.
+
+    A figure of a larger preset is never replaced by a smaller one: that goes to `<figures>/<preset>/<paper>/`.
+
+    Args:
+      claim: the sentence that was put to the test. holds: whether it passed.
+      parameters: the notebook's parameters as they were.
+      metrics: name -> {'mean', 'std', 'n'}, in the unit of the published number of the same name.
+      published: as `papers.published` gives them.
+      departures: how this differs from the paper; if the claim does not hold, why.
+      histories: the runs behind it; versions, device and seconds are theirs.
+
+    Raises: `InputError` (unknown names, metrics without mean, std and n, a failed claim without explanation),
+      `OutputError` (nothing half-written), `CorruptFileError` (an unreadable result in the place).
+    """
+    import matplotlib as mpl
+
+    papers.item(paper, item)
+    choose("preset", preset, papers.PRESETS)
+    for name, value in metrics.items():
+        if set(value) != {"mean", "std", "n"}:
+            raise InputError(
+                f"metric {name!r} needs exactly mean, std and n, got {', '.join(sorted(value)) or 'nothing'}"
+            )
+    if not holds and not departures:
+        raise InputError("a claim that does not hold needs an explanation: say why in `departures`")
+
+    home, note = files.figures_dir(), ""
+    existing = read_result(home / paper / f"{item}.json")
+    if existing and papers.PRESETS.index(existing["preset"]) > papers.PRESETS.index(preset):
+        home = home / preset
+        note = f"; {files.figures_dir() / paper} keeps the figure of the larger preset {existing['preset']!r}"
+        existing = read_result(home / paper / f"{item}.json")
+    result = _plain(
+        {
+            "paper": paper,
+            "item": item,
+            "claim": claim,
+            "holds": bool(holds),
+            "preset": preset,
+            "data_source": data_source,
+            "parameters": parameters,
+            "seeds": seeds,
+            "metrics": metrics,
+            "published": published,
+            "departures": departures,
+            "provenance": _provenance(list((histories or {}).values())),
+        }
+    )
+    if existing and existing | {"provenance": None} == result | {"provenance": None}:
+        result["provenance"] = existing["provenance"]  # nothing new was found: who found it first, and how fast, stays
+
+    contents = {}
+    with mpl.rc_context({"svg.hashsalt": f"{paper}/{item}"}):
+        for kind, metadata in (("svg", {"Date": None, "Creator": None}), ("png", {"Software": None})):
+            buffer = io.BytesIO()
+            fig.savefig(buffer, format=kind, metadata=metadata)
+            contents[kind] = buffer.getvalue()
+    text = json.dumps(result, indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False)
+    contents["json"] = f"{text}\n".encode()
+    paths = {kind: files.write_atomic(home / paper / f"{item}.{kind}", content) for kind, content in contents.items()}
+    note = f"{home / paper / item}.svg, .png, .json{note}"
+    print(note)
+    return Saved(**paths, note=note)

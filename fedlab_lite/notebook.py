@@ -1,0 +1,108 @@
+"""Notebooks as files: what parameters one has, whether values fit them, and running one through papermill."""
+
+import ast
+import json
+import os
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from fedlab_lite import experiment, files, papers
+from fedlab_lite.errors import InputError, MissingDataError, choose
+from fedlab_lite.papers import Item
+from fedlab_lite.settings import check_type
+
+_TYPES = {kind.__name__: kind for kind in (int, float, str, bool, list, tuple, dict)}
+
+
+class NotebookFailed(Exception):
+    """A notebook raised an error or its claim's assertion; the rendered notebook shows where."""
+
+
+class Parameter(NamedTuple):
+    """A typed assignment in the cell tagged `parameters`."""
+
+    hint: Any
+    default: Any
+
+
+def path(item: Item) -> Path:
+    """Where an item's notebook lies. Raises `MissingDataError` if it has not been written."""
+    file = files.notebooks_dir() / item.paper / f"{item.stem}.ipynb"
+    if not file.exists():
+        raise MissingDataError(f"{file} is not there; notebooks run from a checkout of the project")
+    return file
+
+
+def source(cell: Mapping) -> str:
+    return "".join(cell["source"])
+
+
+def parameters(file: Path) -> dict[str, Parameter]:
+    """The parameters of a notebook by name. Raises `InputError` if its cell is missing, untyped or computes."""
+    cells = json.loads(file.read_text())["cells"]
+    tagged = [cell for cell in cells if "parameters" in cell["metadata"].get("tags", [])]
+    if len(tagged) != 1:
+        raise InputError(f"{file} has {len(tagged)} cells tagged 'parameters'; it needs one")
+    found = {}
+    for node in ast.parse(source(tagged[0])).body:
+        if not isinstance(node, ast.AnnAssign) or node.value is None:
+            raise InputError(f"{file}: a parameter must read `name: type = literal`, not `{ast.unparse(node)}`")
+        try:
+            hint = eval(ast.unparse(node.annotation), {"__builtins__": {}}, _TYPES)
+            found[ast.unparse(node.target)] = Parameter(hint, ast.literal_eval(node.value))
+        except (NameError, TypeError, ValueError) as error:
+            raise InputError(f"{file}: `{ast.unparse(node)}` is not made of built-in types and literals") from error
+    return found
+
+
+def check_parameters(file: Path, values: Mapping[str, Any]) -> None:
+    """Raise `InputError` for a value that the notebook does not take (papermill itself only warns)."""
+    known = parameters(file)
+    for name, value in values.items():
+        choose(f"parameter of {file.stem}", name, known)
+        check_type(f"{name} of {file.stem}", value, known[name].hint)
+
+
+def compute(item: Item, preset: str, values: Mapping[str, Any], *, force: bool = False) -> int:
+    """Fill the run store with what an item needs at a preset; returns how many runs that are."""
+    runs = papers.settings(*item, preset, **values)
+    for settings in runs.values():
+        experiment.run(settings, force=force)
+    return len(runs)
+
+
+def render(item: Item, preset: str, values: Mapping[str, Any], output: Path | None = None) -> Path:
+    """Execute an item's notebook with papermill; returns the rendered notebook.
+
+    Raises: `InputError` for parameters that the notebook does not take, `NotebookFailed` if a cell raises.
+    """
+    import papermill
+
+    file = path(item)
+    values = {"preset": preset, **values}
+    check_parameters(file, values)
+    output = output or files.project_root() / "build" / "notebooks" / item.paper / file.name
+    output.parent.mkdir(parents=True, exist_ok=True)
+    values = {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
+    watched = experiment.watched()
+    before = os.environ.get("FEDLAB_BATCH")
+    os.environ["FEDLAB_BATCH"] = "1"  # the kernel inherits it: no progress bars in a stored notebook
+    try:
+        papermill.execute_notebook(str(file), str(output), values, progress_bar=watched, kernel_name="python3")
+    except papermill.PapermillExecutionError as error:
+        raise NotebookFailed(f"{item} failed: {error.ename}: {error.evalue}\nwhere it stopped: {output}") from error
+    finally:
+        os.environ.pop("FEDLAB_BATCH") if before is None else os.environ.update(FEDLAB_BATCH=before)
+    return output
+
+
+def produce(item: Item, preset: str, values: Mapping[str, Any], force: bool = False) -> str:
+    """Compute what an item lacks, then render its notebook; returns a line that says what was done."""
+    began = time.monotonic()
+    check_parameters(path(item), {"preset": preset, **values})
+    known = papers.parameters(*item, preset)
+    compute(item, preset, {name: value for name, value in values.items() if name in known}, force=force)
+    output = render(item, preset, values)
+    return f"{item}  {preset}  {time.monotonic() - began:.1f} s  {output}"

@@ -1,0 +1,247 @@
+"""save_figure: the fields, the bytes, the presets, and what it refuses."""
+
+import json
+
+import matplotlib as mpl
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedlab_lite import figures, files
+from fedlab_lite.errors import CorruptFileError, InputError, OutputError
+from fedlab_lite.history import History
+from fedlab_lite.settings import Settings
+
+mpl.use("agg")
+ITEM = ("fedeq", "fig04_mlp_vs_deq_mlp")
+
+
+def history(values, seeds=(0, 1), seconds=2.0, **settings) -> History:
+    values = np.asarray(values, np.float32)
+    return History(
+        settings=Settings(num_rounds=values.shape[1] - 1, seeds=seeds, **settings),
+        rounds=np.arange(values.shape[1]),
+        metrics={"accuracy": values},
+        client_accuracy=values[:, -1:],
+        diverged=(False, False),
+        message_bytes={"up": 4, "down": 4},
+        num_params={"representation": 1, "head": 1},
+        seconds=seconds,
+        data_source="made by a test",
+        data_fingerprint="0",
+        device="1 x abacus",
+        versions={"jax": "1", "fedlab_lite": "0.1.0"},
+    )
+
+
+RUNS = {"mlp": history([[0.1, 0.5, 0.6], [0.1, 0.7, 0.8]]), "fedeq": history([[0.2, 0.6, 0.6], [0.2, 0.6, 0.6]])}
+
+
+def draw(runs=RUNS):
+    import matplotlib.pyplot as plt
+
+    figures.use_style()
+    fig, ax = plt.subplots()
+    figures.curves(runs, ax=ax, scale=100)
+    plt.close(fig)
+    return fig
+
+
+def save(runs=RUNS, **changes):
+    options = {
+        "claim": "both learn",
+        "holds": True,
+        "preset": "quick",
+        "data_source": "made by a test",
+        "parameters": {"num_rounds": None, "lr": np.float32(0.1)},
+        "seeds": (0, 1),
+        "metrics": figures.summary(runs, last=1, scale=100),
+        "published": [{"name": "mlp", "value": 70, "where": "Fig. 4"}],
+        "departures": ["smaller"],
+        "histories": runs,
+    }
+    return figures.save_figure(draw(runs), *ITEM, **options | changes)
+
+
+def test_the_json_has_the_fields_of_a_result():
+    saved = save()
+    assert saved.json == files.figures_dir() / "fedeq" / f"{ITEM[1]}.json"
+    assert json.loads(saved.json.read_text()) == {
+        "paper": "fedeq",
+        "item": ITEM[1],
+        "claim": "both learn",
+        "holds": True,
+        "preset": "quick",
+        "data_source": "made by a test",
+        "parameters": {"num_rounds": None, "lr": 0.1},
+        "seeds": [0, 1],
+        "metrics": {"mlp": {"mean": 70.0, "std": 10.0, "n": 2}, "fedeq": {"mean": 60.0, "std": 0.0, "n": 2}},
+        "published": [{"name": "mlp", "value": 70, "where": "Fig. 4"}],
+        "departures": ["smaller"],
+        "provenance": {
+            "versions": {"jax": "1", "fedlab_lite": "0.1.0"},
+            "device": "1 x abacus",
+            "seconds": 4.0,
+            "package_version": "0.1.0",
+        },
+    }
+    assert saved.png.read_bytes().startswith(b"\x89PNG")
+    assert b"<svg" in saved.svg.read_bytes()
+
+
+def test_the_same_result_gives_the_same_bytes():
+    first = [path.read_bytes() for path in save()[:3]]
+    slower = {name: history(run.metrics["accuracy"], seconds=99.0) for name, run in RUNS.items()}
+    again = [path.read_bytes() for path in save(slower)[:3]]
+    assert first == again
+    assert b"Date" not in first[0]
+    assert b"matplotlib" not in first[0].lower().replace(b"http://matplotlib.org/", b"")
+    assert b"Software" not in first[1]
+
+
+def test_another_result_has_its_own_provenance():
+    save()
+    other = {name: history(run.metrics["accuracy"] / 2, seconds=99.0) for name, run in RUNS.items()}
+    assert json.loads(save(other).json.read_text())["provenance"]["seconds"] == 198.0
+
+
+def test_floats_have_six_digits_and_nan_is_null():
+    metrics = {"a": {"mean": 1 / 3, "std": float("nan"), "n": 1}, "b": {"mean": 123456789.0, "std": 1e-9 / 3, "n": 1}}
+    content = json.loads(save(metrics=metrics).json.read_text())
+    assert content["metrics"]["a"] == {"mean": 0.333333, "std": None, "n": 1}
+    assert content["metrics"]["b"] == {"mean": 123457000.0, "std": 3.33333e-10, "n": 1}
+
+
+@given(st.floats(allow_nan=False, allow_infinity=False))
+def test_six_digits_are_stable(value):
+    once = figures._plain(value)
+    assert figures._plain(once) == once
+    assert abs(once - value) <= 1e-5 * abs(value)
+
+
+@pytest.mark.parametrize(("first", "second"), [("laptop", "quick"), ("paper", "laptop"), ("paper", "quick")])
+def test_a_larger_preset_is_never_replaced(first, second, capsys):
+    large = [path.read_bytes() for path in save(preset=first)[:3]]
+    small = save(preset=second)
+    assert small.json == files.figures_dir() / second / "fedeq" / f"{ITEM[1]}.json"
+    assert f"larger preset '{first}'" in small.note
+    assert f"larger preset '{first}'" in capsys.readouterr().out
+    assert [(files.figures_dir() / "fedeq" / path.name).read_bytes() for path in small[:3]] == large
+    assert sorted(result["preset"] for result in figures.results()) == sorted([first, second])
+    again = save(preset=first)
+    assert again.json.parent == files.figures_dir() / "fedeq"
+
+
+def test_a_larger_preset_replaces_a_smaller_one():
+    save(preset="quick")
+    saved = save(preset="laptop")
+    assert saved.json.parent == files.figures_dir() / "fedeq"
+    assert figures.read_result(saved.json)["preset"] == "laptop"
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"holds": False, "departures": []}, "needs an explanation"),
+        ({"preset": "quikc"}, "unknown preset 'quikc'; did you mean 'quick'"),
+        ({"metrics": {"mlp": {"mean": 1.0}}}, "metric 'mlp' needs exactly mean, std and n"),
+    ],
+)
+def test_what_is_refused(changes, message):
+    with pytest.raises(InputError, match=message):
+        save(**changes)
+    assert not files.figures_dir().exists()
+
+
+def test_unknown_items():
+    with pytest.raises(InputError, match="did you mean 'fig04_mlp_vs_deq_mlp'"):
+        figures.save_figure(
+            draw(), "fedeq", "fig04_mlp_vs_deq", claim="", holds=True, preset="quick", data_source="", parameters={},
+            seeds=[0], metrics={},
+        )  # fmt: skip
+
+
+def test_a_failed_claim_with_its_reason_is_kept():
+    result = figures.read_result(save(holds=False, departures=["too few rounds"]).json)
+    assert (result["holds"], result["departures"]) == (False, ["too few rounds"])
+
+
+def test_figures_folder_that_cannot_be_written(folders):
+    (folders / "figures").write_text("a file, not a folder")
+    with pytest.raises(OutputError, match=r"cannot write .*FEDLAB_"):
+        save()
+    assert (folders / "figures").read_text() == "a file, not a folder"
+
+
+def test_read_only_figures_folder(monkeypatch):
+    """Root may write anywhere, so the refusal is simulated where the system would make it."""
+    before = [path.read_bytes() for path in save()[:3]]
+
+    def refuse(*args, **kwargs):
+        raise OSError(30, "Read-only file system")
+
+    monkeypatch.setattr(files.tempfile, "mkstemp", refuse)
+    with pytest.raises(OutputError, match="Read-only file system"):
+        save(claim="another")
+    folder = files.figures_dir() / "fedeq"
+    assert sorted(path.suffix for path in folder.iterdir()) == [".json", ".png", ".svg"]
+    assert [(folder / f"{ITEM[1]}.{kind}").read_bytes() for kind in ("svg", "png", "json")] == before
+
+
+def test_a_damaged_result_is_named():
+    file = save().json
+    file.write_text("{")
+    with pytest.raises(CorruptFileError, match=f"{ITEM[1]}.json is not a result"):
+        save()
+
+
+def test_without_runs_the_provenance_is_this_machine():
+    provenance = figures.read_result(save(histories=None).json)["provenance"]
+    assert provenance["seconds"] is None
+    assert "jax" in provenance["versions"]
+
+
+def test_curves_mean_band_and_fixed_looks():
+    (ax,) = draw().axes
+    mlp, fedeq = ax.lines
+    np.testing.assert_allclose(mlp.get_ydata(), [10, 60, 70], rtol=1e-6)
+    assert fedeq.get_color() == figures.LOOKS["fedeq"][1]
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["mlp", "FeDEQ"]
+    assert len(ax.collections) == 2  # one band a run
+    with pytest.raises(InputError, match="'mlp' has no metric 'lss'; it has accuracy"):
+        figures.curves(RUNS, "lss", ax)
+
+
+def test_labels_replace_names():
+    import matplotlib.pyplot as plt
+
+    fig, ax = plt.subplots()
+    figures.curves(RUNS, ax=ax, labels={"mlp": "explicit"})
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["explicit", "FeDEQ"]
+    plt.close(fig)
+
+
+def test_every_look_is_its_own():
+    looks = [tuple(rest) for _, *rest in figures.LOOKS.values()]
+    assert len({colour for colour, *_ in looks}) == len(looks)
+    assert len({marker for _, marker, _ in looks}) == len(looks)
+
+
+def test_summary_and_match():
+    metrics = figures.summary(RUNS, last=2)
+    assert metrics["mlp"] == {"mean": pytest.approx(0.65), "std": pytest.approx(0.1), "n": 2}
+    rows = figures.match(
+        metrics, [{"name": "mlp", "value": 0.7, "where": "Fig. 4"}, {"name": "x", "value": 1, "where": ""}]
+    )
+    assert rows == [{"name": "mlp", "ours": metrics["mlp"]["mean"], "published": 0.7, "where": "Fig. 4"}]
+
+
+def test_comparison_shows_gap_and_verdict():
+    table = figures.comparison(
+        [{"name": "a", "ours": 1.25, "published": 1.0, "holds": True}, {"name": "b", "ours": 2.0, "holds": False}]
+    )
+    html = table.to_html()
+    assert table.data["gap"].tolist()[0] == 0.25
+    for part in ("1.25", "0.25", "✔", "✘", "–"):
+        assert part in html
