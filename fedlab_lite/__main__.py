@@ -5,6 +5,8 @@ Exit codes: 0 done; 1 a notebook failed; 2 the input was wrong or a file could n
 
 import argparse
 import ast
+import contextlib
+import logging
 import os
 import sys
 from collections.abc import Callable, Iterable
@@ -40,7 +42,7 @@ def list_items(args: argparse.Namespace) -> None:
 
     table = Table("notebook", "what it shows", *papers.PRESETS, show_lines=True)
     for item in papers.items(args.pattern):
-        minutes = [f"{papers.estimate(*item, preset)['minutes']:g} min" for preset in papers.PRESETS]
+        minutes = [report.duration(papers.estimate(*item, preset)["minutes"]) for preset in papers.PRESETS]
         table.add_row(str(item), papers.item(*item)["title"], *minutes)
     _console().print(table)
 
@@ -79,18 +81,17 @@ def _distributed(jobs: list[Job], args: argparse.Namespace) -> Iterable[Callable
     except ImportError as error:
         raise InputError("--jobs and --dask need Dask: pip install 'fedlab-lite[dist]'") from error
 
-    if args.dask:
+    with contextlib.ExitStack() as stack:
         cluster = args.dask
-    else:
-        share = max(1, (os.cpu_count() or 1) // args.jobs)
-        os.environ.setdefault("JAX_NUM_CPU_DEVICES", str(share))
-        cluster = LocalCluster(n_workers=args.jobs, threads_per_worker=1, dashboard_address=None)
-    with Client(cluster) as client:
+        if not cluster:
+            share = max(1, (os.cpu_count() or 1) // args.jobs)
+            os.environ.setdefault("JAX_NUM_CPU_DEVICES", str(share))
+            quiet = {"dashboard_address": None, "silence_logs": logging.CRITICAL}  # errors come back with results
+            cluster = stack.enter_context(LocalCluster(n_workers=args.jobs, threads_per_worker=1, **quiet))
+        client = stack.enter_context(Client(cluster))
         futures = [client.submit(notebook.produce, *job, force=args.force, pure=False) for job in jobs]
         for future in as_completed(futures):
             yield future.result
-    if not args.dask:
-        cluster.close()
 
 
 def run(args: argparse.Namespace) -> int:
@@ -99,14 +100,14 @@ def run(args: argparse.Namespace) -> int:
         waiting = _distributed(jobs, args)
     else:
         waiting = (partial(notebook.produce, *job, force=args.force) for job in jobs)
-    failed = 0
+    worst = 0
     for done, finish in enumerate(waiting, start=1):
         try:
             print(f"[{done}/{len(jobs)}] {finish()}", flush=True)
-        except notebook.NotebookFailed as error:
-            failed += 1
-            print(f"[{done}/{len(jobs)}] {error}", file=sys.stderr, flush=True)
-    return 1 if failed else 0
+        except (notebook.NotebookFailed, FedlabError) as error:  # the others may still succeed
+            worst = max(worst, 1 if isinstance(error, notebook.NotebookFailed) else 2)
+            print(f"[{done}/{len(jobs)}] error: {error}", file=sys.stderr, flush=True)
+    return worst
 
 
 def show_report(args: argparse.Namespace) -> None:
@@ -116,13 +117,19 @@ def show_report(args: argparse.Namespace) -> None:
     elif args.markdown:
         print(report.results_markdown(report.figures.results()))
     else:
-        _console().print(report.terminal_table())
+        found = report.figures.results()
+        if not found:
+            raise InputError(
+                f"no results in {files.figures_dir()} yet; `python -m fedlab_lite run --headline` makes some"
+            )
+        _console().print(report.terminal_table(found))
         print(f"figures and numbers: {files.figures_dir()}")
 
 
 def data(args: argparse.Namespace) -> None:
     if args.action == "fetch":
-        choose("data set", args.name or "", sources.SOURCES)
+        if args.name is None:
+            raise InputError(f"say which data set to fetch: {', '.join(sources.SOURCES)}")
         for path in sources.fetch(args.name):
             print(path)
         return

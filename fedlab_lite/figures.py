@@ -16,6 +16,7 @@ import numpy as np
 from fedlab_lite import files, papers
 from fedlab_lite.errors import CorruptFileError, InputError, choose
 from fedlab_lite.history import History
+from fedlab_lite.settings import Settings
 
 LOOKS = {  # name: label, colour, marker, line
     "local": ("Local", "#999999", "v", ":"),
@@ -44,6 +45,23 @@ def use_style() -> None:
     import matplotlib.pyplot as plt
 
     plt.style.use(Path(__file__).with_name("style.mplstyle"))
+
+
+def heading(
+    preset: str,
+    runs: Mapping[str, Settings] | None = None,
+    *,
+    source: str | None = None,
+    seeds: Sequence[int] | None = None,
+) -> str:
+    """The line that a notebook prints first: versions, device, preset, data, seeds (those of `runs`, or as given)."""
+    from fedlab_lite.experiment import describe_machine
+
+    here, runs = describe_machine(), list((runs or {}).values())
+    versions = ", ".join(f"{name} {here['versions'][name]}" for name in ("jax", "flax", "fedlab_lite"))
+    source = source or ", ".join(sorted({run.dataset for run in runs}))
+    seeds = seeds or sorted({seed for run in runs for seed in run.seeds})
+    return f"{versions} · {here['device']} · preset {preset} · data {source} · seeds {', '.join(map(str, seeds))}"
 
 
 def look(name: str, position: int = 0) -> dict[str, str]:
@@ -195,35 +213,39 @@ def save_figure(
     paper: str,
     item: str,
     *,
-    claim: str,
     holds: bool,
     preset: str,
-    data_source: str,
-    parameters: Mapping[str, Any],
-    seeds: Sequence[int],
     metrics: Mapping[str, Mapping[str, float]],
-    published: Sequence[Mapping[str, Any]] = (),
     departures: Sequence[str] = (),
     histories: Mapping[str, History] | None = None,
+    claim: str | None = None,
+    data_source: str | None = None,
+    parameters: Mapping[str, Any] | None = None,
+    seeds: Sequence[int] | None = None,
+    published: Sequence[Mapping[str, Any]] | None = None,
 ) -> Saved:
     """Write `<figures>/<paper>/<item>.svg`, `.png` and `.json`, and print where; the same result gives the same bytes.
 
     A figure of a larger preset is never replaced by a smaller one: that goes to `<figures>/<preset>/<paper>/`.
 
     Args:
-      claim: the sentence that was put to the test. holds: whether it passed.
-      parameters: the notebook's parameters as they were.
+      holds: whether the claim passed its test.
       metrics: name -> {'mean', 'std', 'n'}, in the unit of the published number of the same name.
-      published: as `papers.published` gives them.
       departures: how this differs from the paper; if the claim does not hold, why.
-      histories: the runs behind it; versions, device and seconds are theirs.
+      histories: the runs behind it; versions, device and seconds are theirs, and without other word data and seeds.
+      claim, published: None: the item's, from `papers`.
+      parameters: the notebook's parameters as they were.
 
     Raises: `InputError` (unknown names, metrics without mean, std and n, a failed claim without explanation),
       `OutputError` (nothing half-written), `CorruptFileError` (an unreadable result in the place).
     """
     import matplotlib as mpl
 
-    papers.item(paper, item)
+    runs = list((histories or {}).values())
+    claim = papers.item(paper, item)["claim"] if claim is None else claim
+    published = papers.published(paper, item) if published is None else published
+    seeds = sorted({seed for run in runs for seed in run.settings.seeds}) if seeds is None else seeds
+    data_source = ", ".join(sorted({run.data_source for run in runs})) if data_source is None else data_source
     choose("preset", preset, papers.PRESETS)
     for name, value in metrics.items():
         if set(value) != {"mean", "std", "n"}:
@@ -247,12 +269,12 @@ def save_figure(
             "holds": bool(holds),
             "preset": preset,
             "data_source": data_source,
-            "parameters": parameters,
+            "parameters": parameters or {},
             "seeds": seeds,
             "metrics": metrics,
             "published": published,
             "departures": departures,
-            "provenance": _provenance(list((histories or {}).values())),
+            "provenance": _provenance(runs),
         }
     )
     if existing and existing | {"provenance": None} == result | {"provenance": None}:

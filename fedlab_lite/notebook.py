@@ -2,6 +2,7 @@
 
 import ast
 import json
+import logging
 import os
 import time
 from collections.abc import Mapping
@@ -80,6 +81,7 @@ def render(item: Item, preset: str, values: Mapping[str, Any], output: Path | No
     """
     import papermill
 
+    logging.getLogger("papermill").setLevel(logging.ERROR)  # its check of names does not understand `int | None`
     file = path(item)
     values = {"preset": preset, **values}
     check_parameters(file, values)
@@ -90,7 +92,8 @@ def render(item: Item, preset: str, values: Mapping[str, Any], output: Path | No
     before = os.environ.get("FEDLAB_BATCH")
     os.environ["FEDLAB_BATCH"] = "1"  # the kernel inherits it: no progress bars in a stored notebook
     try:
-        papermill.execute_notebook(str(file), str(output), values, progress_bar=watched, kernel_name="python3")
+        quiet = {"progress_bar": watched, "extra_arguments": ["--log-level=ERROR"]}  # of the kernel
+        papermill.execute_notebook(str(file), str(output), values, kernel_name="python3", **quiet)
     except papermill.PapermillExecutionError as error:
         raise NotebookFailed(f"{item} failed: {error.ename}: {error.evalue}\nwhere it stopped: {output}") from error
     finally:

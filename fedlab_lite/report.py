@@ -51,12 +51,12 @@ def committed(folder: Path | None = None) -> list[dict[str, Any]]:
     return sorted(found, key=lambda result: order.get((result["paper"], result["item"]), len(order)))
 
 
-def terminal_table(results: list[dict[str, Any]] | None = None):
-    """Everything in the figures folder, as a rich table."""
+def terminal_table(results: list[dict[str, Any]]):
+    """Results as a rich table."""
     from rich.table import Table
 
     table = Table("notebook", "preset", "data", "ours / published", "claim", "holds", show_lines=True)
-    for row in _rows(figures.results() if results is None else results):
+    for row in _rows(results):
         holds = "[green]yes[/]" if row["holds"] else "[red]no[/]"
         table.add_row(str(row["item"]), row["preset"], row["data"], "\n".join(row["numbers"]), row["claim"], holds)
     return table
@@ -74,7 +74,7 @@ def results_markdown(results: list[dict[str, Any]] | None = None) -> str:
     return "\n".join(lines)
 
 
-def _time(minutes: float) -> str:
+def duration(minutes: float) -> str:
     return (
         f"{60 * minutes:.0f} s" if minutes < 1 else f"{minutes:.0f} min" if minutes < 120 else f"{minutes / 60:.0f} h"
     )
@@ -87,7 +87,7 @@ def notebooks_markdown(results: list[dict[str, Any]] | None = None) -> str:
     lines = [f"| notebook | what it puts to the test | {presets} | committed figure | holds |", "| --- " * 7 + "|"]
     for item in papers.items():
         about = papers.item(*item)
-        times = " | ".join(_time(papers.estimate(*item, preset)["minutes"]) for preset in papers.PRESETS)
+        times = " | ".join(duration(papers.estimate(*item, preset)["minutes"]) for preset in papers.PRESETS)
         result = done.get(item)
         figure = f"[{result['preset']}](../figures/{item.paper}/{item.stem}.svg)" if result else "none yet"
         holds = "" if result is None else "yes" if result["holds"] else "**no**"

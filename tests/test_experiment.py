@@ -257,7 +257,10 @@ def test_keys_follow_settings_data_and_code(monkeypatch):
 
 def test_comments_and_docstrings_do_not_change_the_code_key():
     plain = "def f(x):\n    y = x + 1\n    return y\n\nclass A:\n    b = 1\n"
-    rich = '"""Module."""\n# note\ndef f(x):\n    """Add one."""\n    y = x + 1  # one\n\n    return (y)\n\nclass A:\n    """A."""\n    b = 1\n'
+    rich = (
+        '"""Module."""\n# note\ndef f(x):\n    """Add one."""\n    y = x + 1  # one\n\n    return (y)\n\n'
+        'class A:\n    """A."""\n    b = 1\n'
+    )
     assert experiment._normalised(plain) == experiment._normalised(rich)
     assert experiment._normalised(plain) != experiment._normalised(plain.replace("+ 1", "+ 2"))
 
@@ -340,16 +343,17 @@ def test_killed_processes_resume(tmp_path):
 
 def interrupted(settings, monkeypatch, at=3):
     """Leave a checkpoint behind."""
-    with monkeypatch.context() as patch, pytest.raises(Killed):
-        original = experiment._round
+    original = experiment._round
 
-        def stop(*args):
-            if args[3] == at:
-                raise Killed
-            return original(*args)
+    def stop(*args):
+        if args[3] == at:
+            raise Killed
+        return original(*args)
 
+    with monkeypatch.context() as patch:
         patch.setattr(experiment, "_round", stop)
-        run(settings, checkpoint_seconds=0)
+        with pytest.raises(Killed):
+            run(settings, checkpoint_seconds=0)
     return next(files.runs_dir().glob("*.ckpt"))
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedlab_lite.deq.solvers import SOLVERS, anderson, broyden, fixed_point
+from fedlab_lite.deq.solvers import SOLVERS, _weights, anderson, broyden, fixed_point
 from fedlab_lite.errors import InputError
 
 every_solver = pytest.mark.parametrize("solver", SOLVERS.values(), ids=SOLVERS)
@@ -78,6 +78,37 @@ def test_one_dimensional_anderson_is_the_secant_method():
     found = anderson(lambda z: -3 * z + 4, jnp.full((1, 1), 5.0), tol=1e-3, relative=False, max_iter=6)
     assert found.iterations.item() == 3
     np.testing.assert_allclose(found.z, 1.0, atol=1e-4)
+
+
+def test_the_weights_minimise_the_mixed_residual():
+    g = np.random.default_rng(0).normal(size=(3, 10)) * np.array([[1.0], [1e-2], [1e-4]])
+    w = _weights(jnp.asarray(g @ g.T, jnp.float32)[:, :, None], 1e-6)[:, 0]
+    inverse = np.linalg.inv(g @ g.T).sum(1)
+    np.testing.assert_allclose(w, inverse / inverse.sum(), rtol=1e-4, atol=1e-7)
+
+
+@pytest.mark.parametrize(
+    ("gram", "want"),
+    [
+        ([[2.0, 0.0], [0.0, 0.0]], [1.0, 0.0]),  # the second row is still empty
+        ([[0.0, 0.0], [0.0, 0.0]], [1.0, 0.0]),  # nothing but zero residuals: a plain step
+        ([[1.0, 1.0], [1.0, 1.0]], [0.5, 0.5]),  # a repeated row
+        ([[1.0, 1.001], [1.001, 1.0019]], [1.0, 0.0]),  # rounding made it indefinite: the older row is left out
+        ([[np.nan, np.nan], [np.nan, 1.0]], [1.0, 0.0]),
+    ],
+)
+def test_the_weights_of_a_singular_history(gram, want):
+    np.testing.assert_allclose(_weights(jnp.array(gram)[:, :, None], 1e-6)[:, 0], want, atol=1e-6)
+
+
+def test_without_a_ridge_a_singular_history_leaves_plain_steps():
+    def f(z):
+        return 0.5 * z + 1
+
+    options = {"tol": 1e-5, "max_iter": 40}
+    mixed, plain = anderson(f, jnp.zeros((1, 1)), ridge=0.0, **options), fixed_point(f, jnp.zeros((1, 1)), **options)
+    assert mixed.residual <= plain.residual * (1 + 1e-5)
+    assert mixed.iterations <= plain.iterations
 
 
 def test_anderson_with_one_row_of_history_is_plain_damped_iteration():

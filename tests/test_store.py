@@ -61,12 +61,11 @@ def test_no_flipped_bit_goes_unnoticed(tmp_path_factory, position, bit):
         file.write_bytes(content)
         try:
             found = load(file)
-        except CorruptFileError as error:
-            assert file.name in str(error)
-        else:
-            assert file is run_file
-            assert found[1] == {"note": "n"}
-            np.testing.assert_array_equal(found[0]["x"], arrays["x"])
+        except CorruptFileError:
+            continue
+        assert file is run_file
+        assert found[1] == {"note": "n"}
+        np.testing.assert_array_equal(found[0]["x"], arrays["x"])
 
 
 def test_pickles_are_not_read(tmp_path):

@@ -32,8 +32,9 @@ _CHUNK = 512  # samples worked on at a time, so that they stay in the processor'
 
 def _cached(name: str, build: Callable[[], dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
     path = cache_dir() / "embedded" / f"{name}.npz"
-    with contextlib.suppress(OSError, ValueError, EOFError, zipfile.BadZipFile), np.load(path) as file:
-        arrays = dict(file)
+    unreadable = (OSError, ValueError, EOFError, zipfile.BadZipFile)
+    with contextlib.suppress(*unreadable), open(path, "rb") as file, np.load(file) as content:
+        arrays = dict(content)
         if {"x_train", "y_train", "x_test", "y_test"} <= arrays.keys():
             return arrays
     arrays = build()
@@ -148,26 +149,28 @@ def _outlines() -> np.ndarray:
     """Every character in every typeface, slightly blurred: `[faces, 62, 48, 48]` in [0, 1], on a common base line."""
     import matplotlib
     from matplotlib.backends.backend_agg import RendererAgg
-    from matplotlib.font_manager import FontProperties
-    from matplotlib.textpath import TextPath
+    from matplotlib.font_manager import get_font
+    from matplotlib.ft2font import LoadFlags
+    from matplotlib.path import Path as Outline
     from matplotlib.transforms import Affine2D
 
     fonts = Path(matplotlib.get_data_path()) / "fonts" / "ttf"
     cells = np.zeros((len(TYPEFACES), len(CHARACTERS), _CELL, _CELL), np.float32)
     for face, name in enumerate(TYPEFACES):
-        font = FontProperties(fname=fonts / f"{name}.ttf")
+        font = get_font(fonts / f"{name}.ttf")
+        font.set_size(36, 72)
+        outlines = {}
+        for character in CHARACTERS:
+            font.load_char(ord(character), flags=LoadFlags.NO_HINTING)
+            outlines[character] = Outline(*font.get_path())
+        capital = outlines["H"].get_extents().height
         canvas = RendererAgg(_CELL * len(CHARACTERS), _CELL, 72)
         context = canvas.new_gc()
-        capital = TextPath((0, 0), "H", size=36, prop=font).get_extents()
         for k, character in enumerate(CHARACTERS):
-            path = TextPath((0, 0), character, size=36, prop=font)
-            middle = path.get_extents().x0 + path.get_extents().width / 2
-            zoom = 26 / capital.height
-            place = (
-                Affine2D().translate(-middle, -capital.height / 2).scale(zoom).translate((k + 0.5) * _CELL, _CELL / 2)
-            )
-            context.set_clip_rectangle(None)
-            canvas.draw_path(context, path, place, (0, 0, 0))
+            box = outlines[character].get_extents()
+            place = Affine2D().translate(-(box.x0 + box.x1) / 2, -capital / 2).scale(26 / capital)
+            place = place.translate((k + 0.5) * _CELL, _CELL / 2)
+            canvas.draw_path(context, outlines[character], place, (0, 0, 0))
         ink = np.asarray(canvas.buffer_rgba())[..., 3].astype(np.float32) / 255
         cells[face] = ink.reshape(_CELL, len(CHARACTERS), _CELL).swapaxes(0, 1)
     for _ in range(4):
@@ -182,9 +185,10 @@ def _outlines() -> np.ndarray:
 def textures(num_classes: int, train_size: int, test_size: int, *, seed: int = 0) -> Pool:
     """Coloured things before a background, uint8 `[n, 32, 32, 3]`, all classes equally often (to within one).
 
-    A class is a combination of an outline (a disc with 0, 2, ... 5 lobes), a surface (stripes, checks, rings, spots)
-    and a range of hues. No single one of them tells it from all others, and place, size, rotation, depth of the lobes,
-    fineness, light, background and noise vary freely inside it. Classes do not depend on `seed`; samples do.
+    A class is two families, and a family one of 20 pairs of outline (a disc with 0, 2, ... 5 lobes) and surface
+    (stripes, checks, rings, zigzag); with 100 classes also one of ten hues. Every outline and every surface occurs in
+    several classes, so that neither alone tells what it is; place, size, rotation, light, background and noise vary
+    freely. Classes do not depend on `seed`; samples do.
     """
     if num_classes not in (10, 100):
         raise InputError(f"textures come in 10 or 100 classes, not {num_classes}")
@@ -204,32 +208,33 @@ def _textures(num_classes: int, train_size: int, test_size: int, seed: int) -> d
     for part, size in enumerate((train_size, test_size)):
         rng = np.random.default_rng([VERSION, num_classes, seed, part])
         y = rng.permutation(np.arange(size, dtype=np.int32) % num_classes)
-        second = num_classes + (y + 3 * num_classes // 10) % num_classes
+        # Each family belongs to one class; `second` pairs families that share neither outline nor surface.
+        second = num_classes + (y + 3) % num_classes
         family = np.where(rng.random(size) < 0.5, y, second)
         x = np.empty((size, 32, 32, 3), np.uint8)
         for k in range(2 * num_classes):
             rows = np.flatnonzero(family == k)
             for start in range(0, len(rows), _CHUNK):
                 chunk = rows[start : start + _CHUNK]
-                x[chunk] = _paint(k, 0.25 if num_classes == 10 else 0.04, len(chunk), rng)
+                x[chunk] = _paint(k, 0.25 if num_classes == 10 else 0.025, len(chunk), rng)
         kind = ("train", "test")[part]
         arrays |= {f"x_{kind}": x, f"y_{kind}": y}
     return arrays
 
 
 def _paint(family: int, hues: float, n: int, rng: np.random.Generator) -> np.ndarray:
-    def uniform(low: float, high: float, channels: int = 1) -> np.ndarray:
-        return rng.uniform(low, high, (n, 1, 1, channels)).astype(np.float32)
+    def uniform(low: float, high: float) -> np.ndarray:
+        return rng.uniform(low, high, (n, 1, 1, 1)).astype(np.float32)
 
     lobes, surface = (0, 2, 3, 4, 5)[family % 5], family % 4
     grid = np.linspace(-1, 1, 32, dtype=np.float32)
     z = (grid + 1j * grid[:, None]).astype(np.complex64)[None, :, :, None]  # the plane; x is real, y imaginary
-    own = (z - uniform(-0.25, 0.25) - 1j * uniform(-0.25, 0.25)) * np.exp(1j * uniform(-0.6, 0.6))
+    own = (z - uniform(-0.22, 0.22) - 1j * uniform(-0.22, 0.22)) * np.exp(1j * uniform(-0.4, 0.4))
     distance = abs(own) + 1e-6
     direction, waves = own / distance, np.ones_like(own)
     for _ in range(lobes):
         waves = waves * direction
-    outline = uniform(0.55, 0.85) * (1 + uniform(0.25, 0.5) * waves.real) if lobes else uniform(0.5, 0.85)
+    outline = uniform(0.55, 0.8) * (1 + uniform(0.3, 0.5) * waves.real) if lobes else uniform(0.5, 0.85)
     inside = ((outline - distance) * 8 + 0.5).clip(0, 1)
     turned = own * uniform(9, 14)
     phase = uniform(0, 6.283)
@@ -243,10 +248,10 @@ def _paint(family: int, hues: float, n: int, rng: np.random.Generator) -> np.nda
         pattern = np.sin(turned.real + 2 * np.sin(0.7 * turned.imag + phase))
     backdrop = np.sin((z * np.exp(1j * uniform(0, 6.283)) * uniform(2, 16)).real + uniform(0, 6.283))
     hue = family // 20 / 10 + hues * rng.standard_normal((n, 1, 1, 1), np.float32)
-    thing = _colour(hue, uniform(20, 60)) + uniform(25, 55) * pattern
-    behind = _colour(uniform(0, 1), uniform(0, 50)) + uniform(0, 20) * backdrop
+    thing = _colour(hue, uniform(30, 70)) + uniform(30, 60) * pattern
+    behind = _colour(uniform(0, 1), uniform(0, 50)) + uniform(0, 15) * backdrop
     image = behind + inside * (thing - behind) + uniform(-30, 30) + uniform(-30, 30) * grid[:, None]
-    image += uniform(5, 20) * rng.standard_normal(image.shape, np.float32)
+    image += uniform(5, 18) * rng.standard_normal(image.shape, np.float32)
     return image.clip(0, 255)
 
 

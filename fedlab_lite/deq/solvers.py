@@ -186,8 +186,8 @@ def _weights(gram: jax.Array, ridge: float) -> jax.Array:
     """Weights [m, B] that sum to 1 and minimise ||sum_i w_i g_i||^2 + ridge * sum_i w_i^2 ||g_i||^2; gram [m, m, B].
 
     Each g_i is scaled to length one first, so the ridge means the same at every stage of convergence. The system is
-    solved by an unrolled L D L^T whose pivots are kept above the ridge: rows that repeat, vanish or are still empty
-    (zeros) cannot break it.
+    solved by an unrolled L D L^T. Its pivots exceed the ridge in exact arithmetic; a row where rounding left less
+    repeats the rows before it and gets no weight, like one that is still empty (zeros). Hence the newest comes first.
     """
     m = gram.shape[0]
     length = jnp.sqrt(jnp.diagonal(gram).T)
@@ -197,7 +197,8 @@ def _weights(gram: jax.Array, ridge: float) -> jax.Array:
     b = [relative[i] for i in range(m)]
     lower = [[None] * m for _ in range(m)]
     for j in range(m):
-        pivot = 1 / jnp.maximum(a[j][j], ridge)
+        usable = a[j][j] > ridge / 2
+        pivot = jnp.where(usable, 1 / jnp.where(usable, a[j][j], 1), 0)
         for i in range(j + 1, m):
             lower[i][j] = a[i][j] * pivot
             b[i] = b[i] - lower[i][j] * b[j]
@@ -207,7 +208,9 @@ def _weights(gram: jax.Array, ridge: float) -> jax.Array:
     for j in reversed(range(m)):
         b[j] = b[j] * a[j][j] - sum(lower[i][j] * b[i] for i in range(j + 1, m))
     w = jnp.stack(b) * relative
-    return w / jnp.sum(w, axis=0)
+    w = w / jnp.sum(w, axis=0)
+    newest = (jnp.arange(m) == 0)[:, None]  # alone, it makes a plain step
+    return jnp.where(jnp.all(jnp.isfinite(w), axis=0), w, newest)
 
 
 def anderson(
@@ -258,9 +261,8 @@ def anderson(
         values, residuals = values.at[slot].set(fz), residuals.at[slot].set(g)
         row = _dot(residuals, g)  # [m, B]: all that is new in the Gram matrix
         gram = gram.at[slot].set(row).at[:, slot].set(row)
-        w = _weights(gram, ridge)
-        plain = (jnp.arange(m) == slot)[:, None]
-        w = jnp.where(jnp.all(jnp.isfinite(w), axis=0), w, plain)
+        order = (slot - jnp.arange(m)) % m  # newest first; its own inverse
+        w = _weights(gram[order][:, order], ridge)[order]
         mixed = _mix(w, values)
         if beta != 1:
             mixed = mixed - (1 - beta) * _mix(w, residuals)

@@ -1,0 +1,354 @@
+"""The command line: what it prints, what it refuses and with which exit code."""
+
+import json
+import subprocess
+import sys
+
+import nbformat
+import pytest
+
+from fedlab_lite import experiment, figures, files, notebook, papers, report
+from fedlab_lite.__main__ import main
+from fedlab_lite.errors import InputError, MissingDataError
+from fedlab_lite.papers import Item
+
+ITEM = Item("fedeq", "fig04_mlp_vs_deq_mlp")
+TINY = ["-p", "num_clients", "3", "-p", "num_rounds", "1", "-p", "train_size", "60", "-p", "test_size", "30"]
+
+
+def write_notebook(item=ITEM, body="print(preset, num_rounds)", parameters=None):
+    """A notebook with a parameters cell and one more."""
+    parameters = parameters or "preset: str = 'quick'  # size\nnum_rounds: int | None = None  # communication rounds"
+    cells = [nbformat.v4.new_code_cell(parameters, metadata={"tags": ["parameters"]}), nbformat.v4.new_code_cell(body)]
+    metadata = {"kernelspec": {"name": "python3", "language": "python", "display_name": "Python 3"}}
+    file = files.notebooks_dir() / item.paper / f"{item.stem}.ipynb"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    nbformat.write(nbformat.v4.new_notebook(cells=cells, metadata=metadata), file)
+    return file
+
+
+@pytest.fixture
+def checkout(tmp_path, monkeypatch):
+    """A checkout of the test's own: notebooks, READMEs, figures, build."""
+    monkeypatch.setattr(files, "project_root", lambda: tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def produced(monkeypatch):
+    """What `run` would compute and render, without doing it."""
+    calls = []
+
+    def produce(item, preset, values, force=False):
+        calls.append((str(item), preset, values, force))
+        return str(item)
+
+    monkeypatch.setattr(notebook, "produce", produce)
+    return calls
+
+
+def write_result(item=ITEM, preset="laptop", folder=None, **changes):
+    result = {
+        "paper": item.paper,
+        "item": item.stem,
+        "claim": "it learns",
+        "holds": True,
+        "preset": preset,
+        "data_source": "made by a test",
+        "parameters": {"preset": preset, "num_rounds": 7, "unknown": 1},
+        "metrics": {"mlp": {"mean": 1234.5678, "std": 0.0, "n": 1}, "other": {"mean": 0.5, "std": 0.0, "n": 1}},
+        "published": [{"name": "mlp", "value": 2000, "where": "Fig. 4"}],
+    }
+    file = (folder or files.figures_dir()) / item.paper / f"{item.stem}.json"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(json.dumps(result | changes))
+
+
+# --- list, data, report -----------------------------------------------------------------------------------------
+
+
+def test_list(capsys):
+    assert main(["list", "tab0"]) == 0
+    out = capsys.readouterr().out
+    assert "fedeq/tab03_accuracy" in out
+    assert "fig04" not in out
+
+
+def test_data_status_and_errors(capsys):
+    assert main(["data", "status", "cifar10"]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("cifar10: missing")
+    assert "data fetch cifar10" in out
+    assert main(["data", "fetch", "cifar11"]) == 2
+    assert "unknown data set 'cifar11'; did you mean 'cifar10" in capsys.readouterr().err
+    assert main(["data", "fetch"]) == 2
+    assert "say which data set" in capsys.readouterr().err
+
+
+def test_report_without_results(capsys):
+    assert main(["report"]) == 2
+    assert "run --headline" in capsys.readouterr().err
+
+
+def test_report_shows_committed_and_smaller_results(capsys):
+    write_result()
+    write_result(preset="quick", folder=files.figures_dir() / "quick", holds=False, departures=["small"])
+    assert main(["report"]) == 0
+    out = capsys.readouterr().out
+    for part in ("fedeq/fig04_mlp_vs_deq_mlp", "laptop", "quick", "mlp: 1,235 / 2,000", "other: 0.5 / –", "yes", "no"):
+        assert part in out
+    assert main(["report", "--markdown"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 4
+    assert (
+        "[fedeq, Figure 4](notebooks/fedeq/fig04_mlp_vs_deq_mlp.ipynb) | it learns | laptop, made by a test" in lines[2]
+    )
+    assert lines[3].endswith("| **no** |")
+
+
+def test_long_results_are_cut():
+    metrics = {f"m{i}": {"mean": float(i), "std": 0.0, "n": 1} for i in range(9)}
+    write_result(metrics=metrics, published=[])
+    assert "m3: 3 / –<br>... 5 more |" in report.results_markdown(figures.results())
+
+
+def test_report_write_refreshes_both_readmes(checkout, capsys):
+    write_result(folder=checkout / "figures")
+    (checkout / "notebooks").mkdir()
+    (checkout / "README.md").write_text("top\n<!-- results:begin -->\nstale\n<!-- results:end -->\nbottom\n")
+    (checkout / "notebooks" / "README.md").write_text("<!-- notebooks:begin -->\n<!-- notebooks:end -->\n")
+    assert main(["report", "--write"]) == 0
+    text = (checkout / "README.md").read_text()
+    assert text.startswith("top\n<!-- results:begin -->\n| notebook |")
+    assert text.endswith("<!-- results:end -->\nbottom\n")
+    assert "stale" not in text
+    table = (checkout / "notebooks" / "README.md").read_text()
+    assert table.count("| [fedeq, ") == len(papers.items())
+    assert "[laptop](../figures/fedeq/fig04_mlp_vs_deq_mlp.svg) | yes |" in table
+    assert report.readmes() == {file: file.read_text() for file in report.readmes()}  # nothing left to do
+    (checkout / "README.md").write_text("no marks")
+    assert main(["report", "--write"]) == 2
+    assert "<!-- results:begin -->" in capsys.readouterr().err
+
+
+# --- compute ----------------------------------------------------------------------------------------------------
+
+
+def test_compute_fills_the_store(capsys):
+    assert main(["compute", "fig04", *TINY, "-p", "dataset", "textures", "-p", "partition", "by_label"]) == 2
+    assert "the rest would be lost" in capsys.readouterr().err  # 3 clients cannot hold 10 classes, two each
+    command = ["compute", "fig04", *TINY, "-p", "dataset", "textures", "-p", "partition", "iid"]
+    assert main(command) == 0
+    assert "fedeq/fig04_mlp_vs_deq_mlp  quick  2 runs" in capsys.readouterr().out
+    stored = sorted(files.runs_dir().iterdir())
+    assert [file.suffix for file in stored] == [".npz", ".npz"]
+    settings = experiment.History.load(stored[0]).settings
+    assert (settings.dataset, settings.num_clients, settings.num_rounds) == ("textures", 3, 1)
+
+
+BLOCK = """
+import sys
+blocked = {"matplotlib", "pandas", "papermill", "pooch", "h5py", "IPython", "seaborn", "nbformat", "dask",
+           "distributed", "nbclient", "scipy.optimize"}
+
+class Block:
+    def find_spec(self, name, path=None, target=None):
+        if name in blocked:
+            raise ModuleNotFoundError(f"blocked: {name}", name=name)
+
+sys.meta_path.insert(0, Block())
+from fedlab_lite.__main__ import main
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def test_compute_needs_nothing_but_the_core():
+    command = ["compute", "fig04", *TINY, "-p", "dataset", "textures", "-p", "partition", "iid"]
+    done = subprocess.run([sys.executable, "-c", BLOCK, *command], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert len(list(files.runs_dir().glob("*.npz"))) == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["compute", "tab99"], "no notebook matches 'tab99'"),
+        (["compute", "fig04", "--preset", "quikc"], "unknown preset 'quikc'; did you mean 'quick'"),
+        (["compute", "fig04", "-p", "num_round", "3"], "did you mean 'num_rounds'"),
+        (["compute", "fig04", "-p", "num_rounds", "many"], "num_rounds must be of type int, got 'many'"),
+        (["compute", "fig04", "-p", "algorithm", "fedavgg"], "unknown algorithm 'fedavgg'; did you mean 'fedavg'"),
+        (["compute", "fig04", "-p", "dataset", "glyph"], "unknown data set 'glyph'; did you mean 'glyphs'"),
+        (["compute", "fig04", "-p", "dataset", "cifar10", "-p", "partition", "iid"], "cifar10 is not on this machine"),
+        (["run", "tab99"], "no notebook matches 'tab99'"),
+    ],
+)
+def test_bad_input_is_a_message_and_exit_code_2(arguments, message, capsys):
+    assert main(arguments) == 2
+    captured = capsys.readouterr()
+    assert message in captured.err
+    assert captured.err.startswith("error: ")
+    assert "Traceback" not in captured.err
+    assert not files.runs_dir().exists()
+
+
+@pytest.mark.parametrize("arguments", [[], ["run"], ["nonsense"], ["run", "tab03", "-p", "alone"]])
+def test_usage_errors(arguments, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        main(arguments)
+    assert stopped.value.code == 2
+    assert "usage:" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["list", "compute", "run", "report", "data"])
+def test_help_has_examples(command, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        main([command, "--help"])
+    assert stopped.value.code == 0
+    assert f"examples:\n  python -m fedlab_lite {command}" in capsys.readouterr().out
+
+
+# --- run --------------------------------------------------------------------------------------------------------
+
+
+def test_run_renders_and_reports_failures(checkout, monkeypatch, capsys):
+    monkeypatch.setattr(notebook, "compute", lambda *args, **options: 0)
+    write_notebook(body="import os\nprint(preset, num_rounds, os.environ['FEDLAB_BATCH'])")
+    assert main(["run", "fig04", "-p", "num_rounds", "3"]) == 0
+    out = capsys.readouterr().out
+    rendered = checkout / "build" / "notebooks" / "fedeq" / "fig04_mlp_vs_deq_mlp.ipynb"
+    assert "[1/1] fedeq/fig04_mlp_vs_deq_mlp  quick  " in out
+    assert str(rendered) in out
+    assert nbformat.read(rendered, 4).cells[-1].outputs[0].text == "quick 3 1\n"
+    write_notebook(body="assert num_rounds is None, 'too few rounds'")
+    assert main(["run", "fig04", "-p", "num_rounds", "3"]) == 1
+    error = capsys.readouterr().err
+    assert "fedeq/fig04_mlp_vs_deq_mlp failed: AssertionError: too few rounds" in error
+    assert "Traceback" not in error
+
+
+@pytest.mark.parametrize(
+    ("extra", "message"),
+    [
+        (["-p", "num_round", "3"], "unknown parameter of fig04_mlp_vs_deq_mlp 'num_round'; did you mean 'num_rounds'"),
+        (["-p", "num_rounds", "3.5"], "num_rounds of fig04_mlp_vs_deq_mlp must be of type int | None, got 3.5"),
+    ],
+)
+def test_run_checks_parameters_before_it_computes(checkout, produced, capsys, extra, message):
+    write_notebook()
+    assert main(["run", "fig04", *extra]) == 2
+    assert message in capsys.readouterr().err
+    assert produced == []
+
+
+def test_a_notebook_that_is_not_written_yet(checkout, produced, capsys):
+    assert main(["run", "fig04"]) == 2
+    assert "fig04_mlp_vs_deq_mlp.ipynb is not there" in capsys.readouterr().err
+
+
+def test_one_bad_job_does_not_stop_the_others(checkout, monkeypatch, capsys):
+    def produce(item, preset, values, force):
+        if preset == "laptop":
+            raise MissingDataError("fashion_mnist is not on this machine")
+        return f"{item} {preset}"
+
+    monkeypatch.setattr(notebook, "produce", produce)
+    for item, preset in ((ITEM, "laptop"), (Item("fedeq", "tab03_accuracy"), "quick")):
+        write_notebook(item)
+        write_result(item, preset=preset)
+    assert main(["run", "--committed"]) == 2
+    captured = capsys.readouterr()
+    assert "[1/2] error: fashion_mnist is not on this machine\n" in captured.err
+    assert "[2/2] fedeq/tab03_accuracy quick\n" in captured.out
+
+
+def test_run_headline_and_committed(checkout, produced):
+    write_notebook()
+    write_notebook(Item("fedeq", "tab03_accuracy"))
+    assert main(["run", "--headline", "--force"]) == 0
+    assert produced.pop() == ("fedeq/tab03_accuracy", "quick", {}, True)
+    write_result(preset="laptop")
+    assert main(["run", "--committed"]) == 0
+    assert produced.pop() == ("fedeq/fig04_mlp_vs_deq_mlp", "laptop", {"num_rounds": 7}, False)
+    assert produced == []
+
+
+def test_produce_computes_with_the_parameters_that_runs_take(checkout, monkeypatch):
+    write_notebook(parameters="preset: str = 'quick'\nlr: float | None = None\ncolour: str = 'red'")
+    calls = []
+    monkeypatch.setattr(notebook, "compute", lambda *args, **options: calls.append((args, options)))
+    monkeypatch.setattr(notebook, "render", lambda *args: calls.append(args))
+    notebook.produce(ITEM, "quick", {"lr": 0.5, "colour": "blue"}, force=True)
+    assert calls == [
+        ((ITEM, "quick", {"lr": 0.5}), {"force": True}),
+        (ITEM, "quick", {"lr": 0.5, "colour": "blue"}),
+    ]
+
+
+def test_interrupted(checkout, monkeypatch, capsys):
+    write_notebook()
+
+    def interrupt(*args, **options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(notebook, "produce", interrupt)
+    assert main(["run", "fig04"]) == 130
+    assert "last checkpoint" in capsys.readouterr().err
+
+
+def test_jobs_run_on_a_dask_cluster(checkout, monkeypatch, capsys):
+    import functools
+
+    import distributed
+
+    def produce(item, preset, values, force):
+        if item.stem == "tab03_accuracy":
+            raise notebook.NotebookFailed(f"{item} failed")
+        return f"{item} {preset} {values} {force}"
+
+    for item, preset in ((ITEM, "laptop"), (Item("fedeq", "tab03_accuracy"), "quick")):
+        write_notebook(item)
+        write_result(item, preset=preset)
+    monkeypatch.setattr(notebook, "produce", produce)
+    in_threads = functools.partial(distributed.LocalCluster, processes=False)
+    monkeypatch.setattr(distributed, "LocalCluster", in_threads)
+    monkeypatch.setenv("JAX_NUM_CPU_DEVICES", "1")
+    assert main(["run", "--committed", "--jobs", "2"]) == 1
+    captured = capsys.readouterr()
+    assert "/2] fedeq/fig04_mlp_vs_deq_mlp laptop {'num_rounds': 7} False\n" in captured.out
+    assert "/2] error: fedeq/tab03_accuracy failed\n" in captured.err
+
+
+# --- notebooks as files -----------------------------------------------------------------------------------------
+
+
+def test_parameters_of_a_notebook(checkout):
+    file = write_notebook(parameters="preset: str = 'quick'  # size\nseeds: list[int] | None = None\nlr: float = 0.1")
+    assert notebook.parameters(file) == {
+        "preset": (str, "quick"),
+        "seeds": (list[int] | None, None),
+        "lr": (float, 0.1),
+    }
+    notebook.check_parameters(file, {"seeds": [1, 2], "lr": 1, "preset": "laptop"})
+    for values in ({"seeds": 3}, {"seeds": ["a"]}, {"lr": "fast"}, {"lr": True}):
+        with pytest.raises(InputError, match="must be of type"):
+            notebook.check_parameters(file, values)
+
+
+@pytest.mark.parametrize("cell", ["preset = 'quick'", "rounds: int", "rounds: int = 2 + x", "rounds: Rounds = 2"])
+def test_parameters_are_typed_literals(checkout, cell):
+    with pytest.raises(InputError, match=r"(`name: type = literal`|built-in types and literals)"):
+        notebook.parameters(write_notebook(parameters=cell))
+
+
+def test_a_notebook_without_parameters_cell(checkout):
+    file = write_notebook()
+    content = json.loads(file.read_text())
+    content["cells"][0]["metadata"] = {}
+    file.write_text(json.dumps(content))
+    with pytest.raises(InputError, match="0 cells tagged 'parameters'"):
+        notebook.parameters(file)
+
+
+def test_missing_notebook(checkout):
+    with pytest.raises(MissingDataError):
+        notebook.path(ITEM)

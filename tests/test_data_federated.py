@@ -1,0 +1,213 @@
+"""Federated: stacking, padding, checks, fingerprint; and `federated(...)`, from a name to stacked clients."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from fedlab_lite.data import DATASETS, EMBEDDED, PARTITIONS, Federated, federated
+from fedlab_lite.errors import InputError, MissingDataError
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory):
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture(autouse=True)
+def folders(cache, tmp_path, monkeypatch):
+    monkeypatch.setenv("FEDLAB_CACHE", str(cache))
+    monkeypatch.setenv("FEDLAB_DATA", str(tmp_path / "data"))
+    (tmp_path / "data").mkdir()
+    return tmp_path
+
+
+def clients(*sizes: int, dtype=np.uint8):
+    return [(np.full((n, 2, 2, 1), k + 1, dtype), np.arange(n) % 3) for k, n in enumerate(sizes)]
+
+
+def stack(train, test=None, **options) -> Federated:
+    return Federated.stack(
+        train, test or clients(1, 1), **{"name": "toy", "source": "toys", "num_classes": 3} | options
+    )
+
+
+def test_stack_pads_ragged_clients_with_zeros():
+    data = stack(clients(2, 4), clients(3, 1))
+    assert data.x.shape == (2, 4, 2, 2, 1)
+    assert data.x[:, :, 0, 0, 0].tolist() == [[1, 1, 0, 0], [2, 2, 2, 2]]
+    assert data.y.tolist() == [[0, 1, 0, 0], [0, 1, 2, 0]]
+    assert data.size.tolist() == [2, 4]
+    assert data.test_y.tolist() == [[0, 1, 2], [0, 0, 0]]
+    assert data.test_size.tolist() == [3, 1]
+    assert data.shared_x.shape == (0, 2, 2, 1)
+    assert (data.x.dtype, data.y.dtype, data.size.dtype) == (np.uint8, np.int32, np.int32)
+    assert (data.num_clients, data.input_shape) == (2, (2, 2, 1))
+
+
+def test_64_bits_become_32_and_sequences_of_labels_are_kept():
+    words = [(np.arange(6).reshape(2, 3), np.arange(6).reshape(2, 3))] * 2
+    data = stack(words, words, num_classes=6)
+    assert data.x.dtype == np.int32
+    assert data.y.shape == (2, 2, 3)
+    assert stack(clients(1, 1, dtype=np.float64), clients(1, 1, dtype=np.float64)).x.dtype == np.float32
+
+
+def test_it_is_a_pytree_whose_names_are_static():
+    data = stack(clients(2, 4), shared_x=np.ones((5, 2, 2, 1), np.uint8))
+    leaves, structure = jax.tree.flatten(data)
+    assert [leaf.shape[0] for leaf in leaves] == [2, 2, 2, 2, 2, 2, 5]
+    assert jax.tree.unflatten(structure, leaves).source == "toys"
+    total = jax.jit(lambda d: d.size.sum() * d.num_classes)(data)
+    assert int(total) == 18
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        data.name = "other"
+
+
+def test_fingerprint_follows_the_contents():
+    data = stack(clients(2, 4))
+    assert data.fingerprint() == stack(clients(2, 4)).fingerprint()
+    assert data.fingerprint() == jax.tree.map(jnp.asarray, data).fingerprint()
+    assert len(data.fingerprint()) == 64
+    others = [
+        stack(clients(3, 4)),
+        stack(clients(2, 4), num_classes=4),
+        stack(clients(2, 4), shared_x=np.ones((1, 2, 2, 1), np.uint8)),
+    ]
+    pixel = stack(clients(2, 4))
+    pixel.test_x[1, 0, 1, 1, 0] += 1
+    assert len({d.fingerprint() for d in [data, pixel, *others]}) == 5
+
+
+def test_summary():
+    assert stack(clients(2, 4)).summary() == {
+        "name": "toy",
+        "source": "toys",
+        "clients": 2,
+        "train": 6,
+        "test": 2,
+        "mean": 3.0,
+        "std": 1.0,
+        "classes": 3,
+        "classes_per_client": 2.5,
+    }
+
+
+X, Y = np.zeros((2, 4), np.float32), np.array([0, 1])
+
+
+@pytest.mark.parametrize(
+    ("bad", "message"),
+    [
+        ((X[:0], Y[:0]), "training data of client 1 are empty; use fewer clients"),
+        ((X, Y[:1]), r"client 1: x has shape \(2, 4\) and y \(1,\)"),
+        ((X[:, :3], Y), r"client 1: a row of x has shape \(3,\), that of client 0 \(4,\)"),
+        ((X, np.eye(2, dtype=int)), "client 1: a row of y has shape"),
+        ((X.astype(np.uint8), Y), "client 1: x is uint8, that of client 0 float32"),
+        ((X + np.array([[0], [np.nan]], np.float32), Y), "client 1: row 1 holds NaN or infinity"),
+        ((X + np.float32(np.inf), Y), "client 1: row 0 holds NaN or infinity"),
+        ((X, Y + 2), r"client 1: labels run from 2 to 3, but must lie in 0 \.\.\. 2"),
+        ((X, Y - 1), "client 1: labels run from -1"),
+        ((X, Y * 1.0), "client 1: the labels are float64"),
+    ],
+)
+def test_bad_clients(bad, message):
+    good = (X, Y)
+    with pytest.raises(InputError, match=message):
+        stack([good, bad], [good, good])
+    with pytest.raises(InputError, match=message.replace("training", "test")):
+        stack([good, good], [good, bad])
+
+
+def test_other_bad_input():
+    with pytest.raises(InputError, match="2 clients have training data and 1 have test data"):
+        stack(clients(1, 1), clients(1))
+    with pytest.raises(InputError, match="0 clients"):
+        stack([], [])
+    with pytest.raises(InputError, match="shared_x is float32"):
+        stack(clients(1, 1), shared_x=np.zeros((1, 2, 2, 1), np.float32))
+    with pytest.raises(InputError, match="x is <U1; convert it"):
+        stack([(np.array([["a"]]), Y[:1])], [(np.array([["a"]]), Y[:1])])
+
+
+def test_glyphs_by_writer():
+    data = federated("glyphs", partition="natural", num_clients=5)
+    assert data.input_shape == (28, 28, 1)
+    assert data.summary()["mean"] == pytest.approx(194, abs=1)
+    assert data.num_classes == 62
+    assert data.source == "embedded glyphs"
+    part = federated("glyphs", partition="natural", num_clients=5, train_size=200, test_size=5)
+    assert int(part.size.sum()) == 200
+    assert part.test_size.tolist() == [1] * 5
+    expected = 1 + (data.size - 1) * 195 / (data.size.sum() - 5)
+    assert np.all(abs(part.size - expected) < 1)
+    whole = federated("glyphs", partition="natural", num_clients=5, train_size=int(data.size.sum()))
+    assert whole.fingerprint() == data.fingerprint()
+    other = federated("glyphs", partition="natural", num_clients=5, seed=1)
+    assert other.fingerprint() != data.fingerprint()
+
+
+def test_textures_by_label():
+    data = federated("textures", partition="by_label", num_clients=5, train_size=500, test_size=100)
+    assert data.x.shape == (5, 100, 32, 32, 3)
+    assert data.test_size.tolist() == [20] * 5
+    assert data.summary()["classes_per_client"] == 2.0
+    assert federated("textures", partition="iid", num_clients=2).size.tolist() == [500, 500]
+    assert federated("textures", partition="iid", num_clients=2).test_size.tolist() == [100, 100]
+
+
+@pytest.mark.parametrize("partition", ["iid", "by_label", "dirichlet"])
+def test_real_data_are_subsampled_by_class(folders, partition):
+    y = np.repeat(np.arange(10), [30] * 5 + [10] * 5)
+    x = np.broadcast_to(np.arange(200, dtype=np.uint8)[:, None, None, None], (200, 2, 2, 3))
+    np.savez(folders / "data" / "cifar10.npz", x_train=x, y_train=y, x_test=x, y_test=y)
+    data = federated("cifar10", partition=partition, num_clients=5, alpha=50.0, train_size=100, test_size=40)
+    assert int(data.size.sum()) == 100
+    assert int(data.test_size.sum()) == 40
+    kept = np.concatenate([data.y[i, :n] for i, n in enumerate(data.size)])
+    assert np.bincount(kept).tolist() == [15] * 5 + [5] * 5
+    pixels = np.concatenate([data.x[i, :n, 0, 0, 0] for i, n in enumerate(data.size)])
+    assert len(set(pixels.tolist())) == 100  # no sample twice
+    assert np.array_equal(y[pixels], kept)
+    assert data.source.startswith("cifar10 (npz, sha256 ")
+    with pytest.raises(InputError, match="cifar10: train_size is 201, but there are 200 samples"):
+        federated("cifar10", partition=partition, num_clients=5, train_size=201)
+
+
+def test_owners_in_an_npz_allow_natural(folders):
+    x, owner = np.zeros((6, 2, 2, 1), np.uint8), np.array(["b", "a", "b", "c", "c", "c"])
+    arrays = {"x_train": x, "y_train": np.arange(6), "client_train": owner}
+    arrays |= {key.replace("train", "test"): value for key, value in arrays.items()}
+    np.savez(folders / "data" / "femnist.npz", **arrays)
+    data = federated("femnist", partition="natural", num_clients=3)
+    assert [data.y[i, :n].tolist() for i, n in enumerate(data.size)] == [[1], [0, 2], [3, 4, 5]]
+    with pytest.raises(InputError, match="only 3 writers"):
+        federated("femnist", partition="natural", num_clients=4)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"dataset": "glyfs"}, "unknown data set 'glyfs'; did you mean 'glyphs'"),
+        ({"partition": "bylabel"}, "unknown partition 'bylabel'; did you mean 'by_label'"),
+        ({"num_clients": 0}, "num_clients is 0"),
+        ({"train_size": 4}, "train_size is 4, which leaves some of 5 clients with nothing"),
+        ({"test_size": 0}, "test_size is 0"),
+        ({"train_size": 100_000}, r"glyphs: train_size \(of 5 clients\) is 100000, but there are"),
+        ({"dataset": "textures", "train_size": 10}, "'natural' does not fit; use iid, by_label or dirichlet"),
+        ({"partition": "by_label", "classes_per_client": 63}, "classes_per_client is 63, but the data have 62"),
+        ({"partition": "dirichlet", "alpha": 0}, "alpha is 0"),
+    ],
+)
+def test_bad_requests(options, message):
+    with pytest.raises(InputError, match=message):
+        federated(**{"dataset": "glyphs", "partition": "natural", "num_clients": 5} | options)
+
+
+def test_names_and_missing_real_data():
+    assert set(EMBEDDED) < set(DATASETS)
+    assert len(PARTITIONS) == 4
+    with pytest.raises(MissingDataError, match="data fetch cifar100"):
+        federated("cifar100", partition="iid", num_clients=5)

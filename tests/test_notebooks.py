@@ -1,0 +1,152 @@
+"""The form of the notebooks, and that what is generated from them and their results is fresh."""
+
+import ast
+import json
+import re
+import tomllib
+
+import nbformat
+import pytest
+import yaml
+
+from fedlab_lite import files, notebook, papers, report
+
+NOTEBOOKS = sorted(files.notebooks_dir().glob("*/*.ipynb"))
+ROOT = files.project_root()
+of_papers = pytest.mark.parametrize(
+    "file", [file for file in NOTEBOOKS if file.parent.name in papers.PAPERS], ids=lambda file: file.stem
+)
+of_all = pytest.mark.parametrize("file", NOTEBOOKS, ids=lambda file: file.stem)
+
+KINDS = {"fig": "Figure", "tab": "Table", "thm": "Theorem|Theorems|Section|Lemma", "eq": "Equation", "sec": "Section"}
+
+
+def cells(file):
+    return json.loads(file.read_text())["cells"]
+
+
+def sources(file, kind):
+    return [notebook.source(cell) for cell in cells(file) if cell["cell_type"] == kind]
+
+
+def test_there_are_notebooks():
+    assert {file.stem for file in NOTEBOOKS} >= {item.stem for item in papers.items()}
+
+
+@of_all
+def test_clean_and_runnable(file):
+    """No outputs, no counts, a kernelspec that papermill can use."""
+    content = json.loads(file.read_text())
+    nbformat.validate(content)
+    kernel = content["metadata"]["kernelspec"]
+    assert kernel["name"] == "python3"
+    assert kernel["language"] == "python"
+    for cell in content["cells"]:
+        if cell["cell_type"] == "code":
+            assert cell["outputs"] == []
+            assert cell["execution_count"] is None
+
+
+@of_all
+def test_cells_are_short_and_paths_relative(file):
+    for text in sources(file, "code"):
+        assert len([line for line in text.splitlines() if line.strip()]) <= 15, text
+    everything = "\n".join(notebook.source(cell) for cell in cells(file))
+    assert not re.search(r"(?<![\w.:/])/(home|root|work|tmp|usr|Users|mnt)/|[A-Z]:\\", everything)
+
+
+@of_papers
+def test_stem_is_known(file):
+    about = papers.item(file.parent.name, file.stem)
+    assert about["claim"]
+    assert re.fullmatch(r"(fig|tab|thm|eq|sec)\d+(_[a-z0-9]+)+", file.stem)
+
+
+@of_papers
+def test_title_cell(file):
+    """A claim as a sentence, the presets as a table, and the differences from the paper, never empty."""
+    first = cells(file)[0]
+    text = notebook.source(first)
+    assert first["cell_type"] == "markdown"
+    kind = re.match("[a-z]+", file.stem)[0]
+    number = r"[\dIVX]+(\.\d+)?(-\w+)?"
+    assert re.match(rf"# ({KINDS[kind]}) {number}( and {number})?(, .*)?: \S.+", text), text.splitlines()[0]
+    for preset in papers.PRESETS:
+        assert re.search(rf"^\|[^|]*\b{preset}\b[^|]*\|", text, re.MULTILINE), f"no row for {preset}"
+    difference = re.search(r"Differs from the paper[^\n]*(.*)", text, re.DOTALL)
+    assert difference
+    assert len(difference[0]) > len("Differs from the paper in")
+
+
+@of_papers
+def test_parameters_cell(file):
+    """The second cell; typed literals, each with a comment; a preset among them."""
+    second = cells(file)[1]
+    assert second["metadata"].get("tags") == ["parameters"]
+    found = notebook.parameters(file)
+    assert found["preset"] == (str, "quick")
+    lines = notebook.source(second).splitlines()
+    statements = ast.parse(notebook.source(second)).body
+    assert len(statements) == len(found)
+    for node in statements:
+        assert re.search(r"  # \w.+", lines[node.end_lineno - 1]), f"no comment: {lines[node.end_lineno - 1]}"
+    for name, parameter in found.items():
+        notebook.check_parameters(file, {name: parameter.default})
+
+
+@of_papers
+def test_order(file):
+    """Title, parameters, settings, body, verdict with save_figure and an assertion, Try it."""
+    content = cells(file)
+    code = [index for index, cell in enumerate(content) if cell["cell_type"] == "code"]
+    settings = notebook.source(content[code[1]])
+    assert "import" in settings
+    assert "settings" in settings
+    saved = [index for index in code if "save_figure(" in notebook.source(content[index])]
+    assert len(saved) == 1
+    asserted = [index for index in code if re.search(r"^assert ", notebook.source(content[index]), re.MULTILINE)]
+    assert asserted
+    assert asserted[-1] >= saved[0]
+    tries = [index for index, cell in enumerate(content) if re.match("## Try it", notebook.source(cell))]
+    assert tries
+    assert tries[0] > asserted[-1]
+    assert len(content) - tries[0] <= 2  # at most one cell with a control after it
+    kinds = "".join(cell["cell_type"][0] for cell in content[2:])
+    assert "cccc" not in kinds, "four code cells in a row: say why and what to notice"
+
+
+@of_papers
+def test_committed_result_is_whole(file):
+    """A figure comes with its picture, its numbers and the sentence that was tested."""
+    figure = ROOT / "figures" / file.parent.name / f"{file.stem}.json"
+    if not figure.exists():
+        assert not figure.with_suffix(".svg").exists()
+        pytest.skip("no committed figure yet")
+    result = json.loads(figure.read_text())
+    assert figure.with_suffix(".svg").exists()
+    assert figure.with_suffix(".png").exists()
+    assert (result["paper"], result["item"]) == (file.parent.name, file.stem)
+    assert result["metrics"]
+    assert result["holds"] or result["departures"]
+
+
+@pytest.mark.parametrize("readme", ["README.md", "notebooks/README.md"])
+def test_generated_tables_are_fresh(readme):
+    """`python -m fedlab_lite report --write` brings them up to date."""
+    assert (ROOT / readme).read_text() == report.readmes()[ROOT / readme]
+
+
+def test_readme_links_lead_somewhere():
+    for readme in (ROOT / "README.md", files.notebooks_dir() / "README.md"):
+        for target in re.findall(r"\]\((?!https?:|#)([^)#]+)", readme.read_text()):
+            assert (readme.parent / target).exists(), f"{readme.name}: {target}"
+
+
+def test_environment_defers_to_pyproject():
+    """One list of packages: conda brings Python and pip, pip reads pyproject.toml."""
+    environment = yaml.safe_load((ROOT / "environment.yml").read_text())
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    *conda, pip = environment["dependencies"]
+    assert conda == [f"python{project['requires-python']}", "pip"]
+    assert pip == {"pip": ["-e .[all]"]}
+    assert "all" in project["optional-dependencies"]

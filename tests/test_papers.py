@@ -1,0 +1,154 @@
+"""papers/*.toml: the printed numbers, the presets, and overrides that must fit."""
+
+import pytest
+
+from fedlab_lite import papers
+from fedlab_lite.errors import InputError
+
+EVERY = [(item, preset) for item in papers.items() for preset in papers.PRESETS]
+FIG04 = ("fedeq", "fig04_mlp_vs_deq_mlp")
+
+
+def number(stem, name):
+    (row,) = [row for row in papers.published("fedeq", stem) if row["name"] == name]
+    return row["value"]
+
+
+@pytest.mark.parametrize(
+    ("stem", "name", "value"),
+    [
+        ("tab01_datasets", "femnist_200/total_train", 39139),
+        ("tab01_datasets", "shakespeare/std", 506.2),
+        ("tab02_parameters", "femnist/fedeq/shared_mb", 3.94),
+        ("tab02_parameters", "cifar100/baselines/shared_millions", 10.88),
+        ("tab03_accuracy", "femnist_100/fedeq", 87.13),
+        ("tab03_accuracy", "cifar10_2/fedavg", 38.91),
+        ("tab03_accuracy", "cifar100_20/fedeq", 57.49),
+        ("tab03_accuracy", "shakespeare_200/knn_per", 48.77),
+        ("tab04_unseen_nodes", "cifar10/training/ditto", 82.34),
+        ("tab04_unseen_nodes", "cifar100/unseen/fedeq", 60.10),
+        ("tab05_vision_models", "cifar100/resnet34/blocks", [3, 5, 8]),
+        ("tab05_vision_models", "cifar10/resnet14/size_mb", 11.34),
+        ("tab06_sequence_models", "transformer12/size_mb", 2.45),
+        ("fig04_mlp_vs_deq_mlp", "size_reduction_percent", 41.0),
+    ],
+)
+def test_numbers_as_printed(stem, name, value):
+    assert number(stem, name) == value
+
+
+@pytest.mark.parametrize(
+    ("stem", "cells"),
+    [
+        ("tab01_datasets", 30),  # 5 rows of 7, less "Various" three times and "-" twice
+        ("tab02_parameters", 32),
+        ("tab03_accuracy", 56),
+        ("tab04_unseen_nodes", 48),
+        ("tab05_vision_models", 60),
+        ("tab06_sequence_models", 20),
+    ],
+)
+def test_every_cell_is_there_and_says_where(stem, cells):
+    rows = papers.published("fedeq", stem)
+    assert len(rows) == cells
+    assert len({row["name"] for row in rows}) == cells
+    assert all(row["where"].startswith("Table ") and set(row) == {"name", "value", "where"} for row in rows)
+
+
+def test_where_names_row_and_column():
+    (row,) = [row for row in papers.published("fedeq", "tab03_accuracy") if row["name"] == "cifar10_5/fedavg_ft"]
+    assert row["where"] == "Table III (test accuracy, %), row 'FedAvg + FT', column 'CIFAR-10 (100, 5)'"
+
+
+@pytest.mark.parametrize(("item", "preset"), EVERY, ids=[f"{item}@{preset}" for item, preset in EVERY])
+def test_presets_are_valid(item, preset):
+    about = papers.item(*item)
+    assert {"title", "claim", *papers.PRESETS} <= set(about)
+    runs = papers.settings(*item, preset)
+    estimate = papers.estimate(*item, preset)
+    assert estimate["minutes"] > 0
+    assert estimate["hardware"]
+    assert (estimate["clients"] is None) == (not runs)
+    embedded = {"glyphs", "textures", "textures100"}
+    assert {run.dataset in embedded for run in runs.values()} <= {preset == "quick"}
+    if preset == "quick":
+        assert estimate["minutes"] <= 0.75
+
+
+def test_the_paper_preset_is_the_papers():
+    runs = papers.settings("fedeq", "tab03_accuracy", "paper")
+    assert len(runs) == 6 * 6
+    assert {run.num_rounds for run in runs.values()} == {150}
+    assert {run.cohort_size / run.num_clients for run in runs.values()} == {0.1}
+    fedeq, fedrep = runs["cifar100_5/fedeq"], runs["cifar100_5/fedrep"]
+    options = dict(fedeq.algorithm_options)
+    assert (fedeq.model, options) == (
+        "deq_resnet_m",
+        {"lr": 0.01, "batch_size": 20, "epochs": 5, "head_epochs": 3, "rho": 0.01},
+    )
+    assert (fedrep.model, dict(fedrep.algorithm_options)["lr"]) == ("resnet34", 0.05)
+    femnist = runs["femnist_200/fedavg"]
+    assert (femnist.model, femnist.num_clients, dict(femnist.algorithm_options)["batch_size"]) == ("resnet20", 200, 10)
+
+
+def test_overrides_reach_every_run_that_takes_them():
+    runs = papers.settings(*FIG04, "quick", num_rounds=3, lr=0.5, kappa=0.5, seeds=[1, 2], alpha=None)
+    assert {run.num_rounds for run in runs.values()} == {3}
+    assert {run.seeds for run in runs.values()} == {(1, 2)}
+    assert {dict(run.algorithm_options)["lr"] for run in runs.values()} == {0.5}
+    assert dict(runs["deq_mlp"].model_options)["kappa"] == 0.5
+    assert "kappa" not in dict(runs["mlp"].model_options)
+    assert papers.settings(*FIG04, "quick", num_rounds=None) == papers.settings(*FIG04, "quick")
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        ({"num_round": 3}, "unknown parameter of fedeq/fig04_mlp_vs_deq_mlp at quick 'num_round'; did you mean"),
+        ({"rho": 0.1}, "unknown parameter .*'rho'"),
+        ({"model_options": {}}, "unknown parameter .*'model_options'"),
+        ({"num_rounds": "many"}, "num_rounds must be of type int, got 'many'"),
+        ({"lr": "fast"}, "lr of algorithm fedavg must be of type float"),
+        ({"model": 3}, "model must be of type str"),
+        ({"algorithm": "fedavgg"}, "unknown algorithm 'fedavgg'"),
+        ({"dataset": "cifar11"}, "unknown data set 'cifar11'; did you mean 'cifar10"),
+    ],
+)
+def test_bad_overrides(overrides, message):
+    with pytest.raises(InputError, match=message):
+        papers.settings(*FIG04, "quick", **overrides)
+
+
+def test_unknown_names():
+    with pytest.raises(InputError, match="unknown paper 'fedq'; did you mean 'fedeq'"):
+        papers.load("fedq")
+    with pytest.raises(InputError, match="did you mean 'tab03_accuracy'"):
+        papers.settings("fedeq", "tab03_acuracy", "quick")
+    with pytest.raises(InputError, match="unknown preset 'quikc'; did you mean 'quick'"):
+        papers.settings(*FIG04, "quikc")
+    with pytest.raises(InputError, match="did you mean 'tab06_sequence_models'"):
+        papers.published("fedeq", "tab06_sequence_model")
+    with pytest.raises(InputError, match=r"no notebook matches 'tab3'; near it: .*fedeq/tab03_accuracy"):
+        papers.items("tab3")
+
+
+@pytest.mark.parametrize("pattern", ["fedeq/tab03_accuracy", "tab03", "*tab03*", "notebooks/fedeq/tab03_accuracy"])
+def test_patterns(pattern):
+    assert [str(item) for item in papers.items(pattern)] == ["fedeq/tab03_accuracy"]
+
+
+def test_a_misplaced_option_in_a_file_is_found(monkeypatch):
+    """In a run it must be known; in the base some run must take it."""
+    good = papers.load("fedeq")
+    quick = good["items"]["fig04_mlp_vs_deq_mlp"]["quick"]
+    for table, message in (
+        (quick | {"runs": {"mlp": {"model": "mlp", "kappa": 0.5}}}, "option of run 'mlp'"),
+        (quick | {"base": quick["base"] | {"rho": 0.5}}, "parameter of fedeq/fig04_mlp_vs_deq_mlp at quick 'rho'"),
+    ):
+        monkeypatch.setattr(papers, "preset_table", lambda *names, table=table: table)
+        with pytest.raises(InputError, match=message):
+            papers.settings(*FIG04, "quick")
+
+
+def test_headlines():
+    assert [str(item) for item in papers.headlines()] == ["fedeq/tab03_accuracy"]

@@ -1,0 +1,156 @@
+"""Partitions: exact counts, every sample once, the same label mix in train and test, clear errors."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedlab_lite.data.partition import apportion, by_label, dirichlet, iid, natural
+from fedlab_lite.errors import InputError
+
+
+def labels(num_classes: int, each: int) -> np.ndarray:
+    return np.random.default_rng(1).permutation(np.repeat(np.arange(num_classes), each))
+
+
+def assert_used_once(parts, total: int) -> None:
+    assert np.sort(np.concatenate(parts)).tolist() == list(range(total))
+
+
+@given(st.lists(st.floats(0.01, 100), min_size=1, max_size=20), st.integers(0, 500))
+def test_apportion_sums_exactly_and_stays_within_one(weights, total):
+    counts = apportion(np.array(weights), total)
+    exact = np.array(weights) / sum(weights) * total
+    assert counts.sum() == total
+    assert np.all(abs(counts - exact) < 1 + 1e-6)
+
+
+def test_iid_sizes_differ_by_at_most_one_and_every_sample_is_used_once():
+    train, test = iid(labels(3, 34), labels(3, 10), 7, seed=0)
+    assert sorted(len(i) for i in train) == [14, 14, 14, 15, 15, 15, 15]
+    assert sorted(len(i) for i in test) == [4, 4, 4, 4, 4, 5, 5]
+    assert_used_once(train, 102)
+    assert_used_once(test, 30)
+
+
+@pytest.mark.parametrize("p", [2, 5])
+def test_by_label_on_the_sizes_of_cifar10(p):
+    """Table I: 100 clients, 500 training and 100 test samples each, exactly p classes, the same in both."""
+    y_train, y_test = labels(10, 5000), labels(10, 1000)
+    train, test = by_label(y_train, y_test, 100, p, seed=3)
+    assert {len(i) for i in train} == {500}
+    assert {len(i) for i in test} == {100}
+    assert_used_once(train, 50_000)
+    assert_used_once(test, 10_000)
+    for a, b in zip(train, test, strict=True):
+        held, counts = np.unique(y_train[a], return_counts=True)
+        held_in_test, test_counts = np.unique(y_test[b], return_counts=True)
+        assert held.tolist() == held_in_test.tolist()
+        assert counts.tolist() == [500 // p] * p
+        assert test_counts.tolist() == [100 // p] * p
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_by_label_gives_distinct_classes_and_even_holders(data):
+    num_classes = data.draw(st.integers(1, 12))
+    p = data.draw(st.integers(1, num_classes))
+    num_clients = data.draw(st.integers(-(-num_classes // p), 25))
+    y = labels(num_classes, 30)
+    train, test = by_label(y, y, num_clients, p, seed=data.draw(st.integers(0, 9)))
+    held = [np.unique(y[i]) for i in train]
+    assert all(len(classes) == p for classes in held)
+    assert all(np.array_equal(a, np.unique(y[b])) for a, b in zip(held, test, strict=True))
+    assert_used_once(train, len(y))
+    holders = np.bincount(np.concatenate(held), minlength=num_classes)
+    assert set(holders) <= {num_clients * p // num_classes, -(-num_clients * p // num_classes)}
+    for label in range(num_classes):
+        shares = [np.sum(y[i] == label) for i in train if label in y[i]]
+        assert max(shares) - min(shares) <= 1
+
+
+def test_by_label_draws_other_pairs_for_other_seeds():
+    y = labels(10, 40)
+    pairs = {tuple(tuple(np.unique(y[i])) for i in by_label(y, y, 20, 2, seed=seed)[0]) for seed in range(5)}
+    assert len(pairs) == 5
+
+
+@pytest.mark.parametrize("alpha", [0.1, 0.5, 100.0])
+def test_dirichlet_uses_every_sample_once_and_keeps_the_label_mix(alpha):
+    y_train, y_test = labels(10, 500), labels(10, 100)
+    train, test = dirichlet(y_train, y_test, 20, alpha, seed=0)
+    assert_used_once(train, 5000)
+    assert_used_once(test, 1000)
+    assert min(len(i) for i in train) >= 10
+    assert min(len(i) for i in test) >= 1
+    for a, b in zip(train, test, strict=True):
+        expected = np.bincount(y_train[a], minlength=10) / 5
+        assert np.all(abs(np.bincount(y_test[b], minlength=10) - expected) < 1.2)  # both rounded once
+
+
+def test_dirichlet_grows_more_even_with_alpha():
+    y = labels(10, 500)
+
+    def skew(alpha):
+        parts = dirichlet(y, y, 20, alpha, seed=0)[0]
+        return np.mean([np.bincount(y[i], minlength=10).max() / len(i) for i in parts])
+
+    assert skew(0.1) > 0.4 > skew(1.0) > skew(1000.0)
+    assert skew(1000.0) == pytest.approx(0.1, abs=0.02)
+
+
+def test_natural_follows_the_writers():
+    owner_train = np.array([5, 3, 5, 9, 3, 7])
+    owner_test = np.array([9, 5, 3, 3])
+    train, test = natural(owner_train, owner_test, 3, seed=0)  # writer 7 has no test sample
+    assert [i.tolist() for i in train] == [[1, 4], [0, 2], [3]]
+    assert [i.tolist() for i in test] == [[2, 3], [1], [0]]
+    chosen = {tuple(natural(owner_train, owner_test, 1, seed=seed)[0][0]) for seed in range(20)}
+    assert chosen == {(1, 4), (0, 2), (3,)}
+    named = np.array(["b", "a", "b"])
+    assert [i.tolist() for i in natural(named, named, 2, seed=0)[0]] == [[1], [0, 2]]
+
+
+Y = labels(4, 10)
+CALLS = {
+    "iid": lambda n, seed: iid(Y, Y, n, seed=seed),
+    "by_label": lambda n, seed: by_label(Y, Y, n, 2, seed=seed),
+    "dirichlet": lambda n, seed: dirichlet(Y, Y, n, 5.0, seed=seed, min_size=1),
+    "natural": lambda n, seed: natural(Y, Y, n, seed=seed),
+}
+
+
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+def test_seeds_decide(call):
+    def flat(seed):
+        return [i.tolist() for part in call(3, seed) for i in part]
+
+    assert flat(1) == flat(1)
+    assert any(flat(1) != flat(seed) for seed in range(2, 6))
+
+
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+def test_no_clients(call):
+    with pytest.raises(InputError, match="num_clients is 0; there must be at least one"):
+        call(0, 0)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: iid(Y, Y, 41, seed=0), "41 clients cannot share 40 training samples"),
+        (lambda: iid(Y, Y[:5], 6, seed=0), "6 clients cannot share 5 test samples"),
+        (lambda: by_label(Y, Y, 5, 5, seed=0), "classes_per_client is 5, but the data have 4 classes; choose 1 to 4"),
+        (lambda: by_label(Y, Y, 5, 0, seed=0), "classes_per_client is 0"),
+        (lambda: by_label(Y, Y, 1, 3, seed=0), "hold 3 of 4 classes .* use at least 2 clients"),
+        (lambda: by_label(Y, Y, 60, 2, seed=0), "class 0 has 10 training samples for 30 holders"),
+        (lambda: dirichlet(Y, Y, 5, 0.0, seed=0), "alpha is 0.0; .* positive"),
+        (lambda: dirichlet(Y, Y, 5, -1.0, seed=0), "alpha is -1.0"),
+        (lambda: dirichlet(Y, Y, 5, float("nan"), seed=0), "alpha is nan"),
+        (lambda: dirichlet(Y, Y, 30, 0.1, seed=0), "in 100 draws .* use a larger alpha, fewer clients"),
+        (lambda: natural(Y, Y, 5, seed=0), "only 4 writers have .* choose at most 4"),
+    ],
+)
+def test_bad_input(call, message):
+    with pytest.raises(InputError, match=message):
+        call()
