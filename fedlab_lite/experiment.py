@@ -114,10 +114,10 @@ def _over_seeds(fn: Callable, num_seeds: int) -> Callable:
     return single
 
 
-@partial(jax.jit, static_argnames="algorithm")
 def _start(algorithm, problem, keys):
+    """The state before the first round; not jitted, so that `Model.init` is compiled once for all algorithms."""
     state = _over_seeds(lambda key: algorithm.init(problem, key), len(keys))(keys)
-    return jax.lax.with_sharding_constraint(state, replicated())
+    return jax.device_put(state, replicated())
 
 
 @partial(jax.jit, static_argnames=("algorithm", "cohort_size"), donate_argnames="state")
@@ -132,21 +132,33 @@ def _round(algorithm, problem, state, index, sample_keys, round_keys, cohort_siz
 
 
 @partial(jax.jit, static_argnames=("algorithm", "num_seeds"))
-def _judge(algorithm, problem, state, num_seeds: int):
-    """Scalars by name, every client's accuracy, and whether state and loss are finite; each with the seed axis."""
+def _judged(algorithm, problem, state, num_seeds: int):
+    """Models by judgement ('': the headline), the algorithm's own scalars, and whether the state is finite."""
 
     def one_seed(state):
-        judged = evaluate(problem, algorithm.models(problem, state))
-        scalars = {name: values.mean() for name, values in judged.items()}
-        for judgement, params in algorithm.other_models(problem, state).items():
-            other = evaluate(problem, params)
-            scalars |= {f"{name}_{judgement}": other[name].mean() for name in ("accuracy", "loss")}
-        scalars |= algorithm.monitor(problem, state)
+        models = {"": algorithm.models(problem, state)} | algorithm.other_models(problem, state)
         floats = [leaf for leaf in jax.tree.leaves(state) if jnp.issubdtype(leaf.dtype, jnp.inexact)]
-        finite = jnp.all(jnp.stack([jnp.isfinite(leaf).all() for leaf in [*floats, judged["loss"]]]))
-        return {name: jnp.float32(value) for name, value in scalars.items()}, judged["accuracy"], finite
+        return models, algorithm.monitor(problem, state), jnp.all(jnp.stack([jnp.isfinite(x).all() for x in floats]))
 
     return _over_seeds(one_seed, num_seeds)(state)
+
+
+@partial(jax.jit, static_argnames="num_seeds")
+def _evaluate(problem, client_params, num_seeds: int):
+    """`metrics.evaluate` for each seed; one program for every algorithm that trains this model."""
+    return _over_seeds(lambda params: evaluate(problem, params), num_seeds)(client_params)
+
+
+def _judge(algorithm, problem, state, num_seeds: int):
+    """Scalars by name, every client's accuracy, and whether state and loss are finite; each with the seed axis."""
+    models, monitored, finite = _judged(algorithm, problem, state, num_seeds)
+    results = {name: _evaluate(problem, params, num_seeds) for name, params in models.items()}
+    headline = results.pop("")
+    scalars = {name: values.mean(1) for name, values in headline.items()}
+    for judgement, result in results.items():
+        scalars |= {f"{name}_{judgement}": result[name].mean(1) for name in ("accuracy", "loss")}
+    scalars = {name: jnp.float32(values) for name, values in (scalars | monitored).items()}
+    return scalars, headline["accuracy"], finite & jnp.isfinite(headline["loss"]).all(1)
 
 
 class _Curves:
@@ -206,7 +218,7 @@ def _train(settings: Settings, problem: Problem, key: str, advance: Callable, ch
     return state, curves, time.monotonic() - began
 
 
-_RUN_LOGIC = tuple(map(inspect.getsource, (_over_seeds, _start, _round, _judge, _train)))
+_RUN_LOGIC = tuple(map(inspect.getsource, (_over_seeds, _start, _round, _judged, _evaluate, _judge, _train)))
 
 
 def describe_machine() -> dict:

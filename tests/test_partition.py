@@ -142,7 +142,7 @@ def test_no_clients(call):
         (lambda: iid(Y, Y[:5], 6, seed=0), "6 clients cannot share 5 test samples"),
         (lambda: by_label(Y, Y, 5, 5, seed=0), "classes_per_client is 5, but the data have 4 classes; choose 1 to 4"),
         (lambda: by_label(Y, Y, 5, 0, seed=0), "classes_per_client is 0"),
-        (lambda: by_label(Y, Y, 1, 3, seed=0), "hold 3 of 4 classes .* use at least 2 clients"),
+        (lambda: by_label(Y, Y, 1, 3, seed=0), "hold 3 of 4 classes .* at least 2 clients"),
         (lambda: by_label(Y, Y, 60, 2, seed=0), "class 0 has 10 training samples for 30 holders"),
         (lambda: dirichlet(Y, Y, 5, 0.0, seed=0), "alpha is 0.0; .* positive"),
         (lambda: dirichlet(Y, Y, 5, -1.0, seed=0), "alpha is -1.0"),

@@ -35,7 +35,9 @@ def test_outlines_are_centred_distinct_and_clear_of_the_border(outlines):
     assert outlines.sum((2, 3)).min() > 20  # every character has ink
     columns = (outlines.sum(2) * np.arange(48)).sum(-1) / outlines.sum((2, 3))
     assert abs(columns - 23.5).max() < 6
-    assert len(np.unique(outlines.reshape(21 * 62, -1), axis=0)) == 21 * 62
+    distinct = [len(np.unique(face.reshape(62, -1), axis=0)) for face in outlines]
+    assert min(distinct) >= 61  # some typefaces draw I and l alike
+    assert sum(distinct) >= 21 * 62 - 5
 
 
 @pytest.mark.usefixtures("quick_outlines")

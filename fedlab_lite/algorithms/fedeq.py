@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import jax
 import jax.numpy as jnp
 import optax
+from jax.flatten_util import ravel_pytree
 
 from fedlab_lite.algorithms.base import Algorithm, both_ways, shapes
 from fedlab_lite.clients import Problem, average, broadcast, fit_head, local_sgd, put, take
@@ -45,12 +46,13 @@ class FeDEQ(Algorithm):
         params_key, dual_key = jax.random.split(key)
         params = problem.model.init(params_key)
         thetas = broadcast(params["representation"], problem.num_clients)
-        noise = optax.tree.random_like(dual_key, thetas, jax.random.normal)
+        flat, as_tree = ravel_pytree(params["representation"])
+        noise = jax.random.normal(dual_key, (problem.num_clients, flat.size))
         return {
             "theta": params["representation"],
             "thetas": thetas,
             "heads": broadcast(params["head"], problem.num_clients),
-            "duals": optax.tree.scale(self.dual_scale, noise),
+            "duals": jax.vmap(as_tree)(self.dual_scale * noise),
         }
 
     def round(self, problem: Problem, state: dict, cohort: jax.Array, key: jax.Array) -> dict:

@@ -1,7 +1,7 @@
 """How a pooled data set is dealt to clients.
 
-Each function returns `(train, test)`: two lists with one sorted array of sample indices a client. All but `natural` use every
-sample exactly once. Each is deterministic in `seed`, and raises `InputError` when what is asked for cannot be had.
+Each function returns `(train, test)`: two lists with one sorted array of sample indices a client. All but `natural`
+use every sample exactly once. Each is deterministic in `seed`, and raises `InputError` for what cannot be had.
 """
 
 import numpy as np
@@ -77,8 +77,9 @@ def by_label(
         )
     if places < len(classes):
         raise InputError(
-            f"{num_clients} clients with {classes_per_client} classes each hold {places} of {len(classes)} classes and "
-            f"the rest would be lost; use at least {-(-len(classes) // classes_per_client)} clients or more classes each"
+            f"{num_clients} clients with {classes_per_client} classes each hold {places} of {len(classes)} classes "
+            "and the others would be lost; use more classes a client, or at least "
+            f"{-(-len(classes) // classes_per_client)} clients"
         )
     rng = np.random.default_rng(seed)
     holders = _deal(len(classes), num_clients, classes_per_client, rng)

@@ -67,7 +67,7 @@ def load(name: str) -> Pool:
 
     Example:
       >>> pool = load("fashion_mnist")  # doctest: +SKIP
-      >>> pool.x_train.shape, pool.source
+      >>> pool.x_train.shape, pool.source  # doctest: +SKIP
       ((60000, 28, 28, 1), 'fashion_mnist (official)')
     """
     choose("data set", name, SOURCES)
@@ -234,7 +234,7 @@ def _read_npz(path: Path, num_classes: int) -> Arrays:
     if not zipfile.is_zipfile(path):
         raise _unreadable(path, "it is no .npz archive")
     try:
-        with np.load(path, allow_pickle=False) as file:
+        with open(path, "rb") as raw, np.load(raw, allow_pickle=False) as file:
             missing = [key for key in NPZ_KEYS if key not in file]
             if missing:
                 raise InputError(

@@ -14,7 +14,7 @@ from fedlab_lite.deq.gradients import GRADIENTS, equilibrium
 from fedlab_lite.deq.projection import project_linf
 from fedlab_lite.deq.solvers import SOLVERS, Solution
 from fedlab_lite.errors import choose
-from fedlab_lite.nn.layers import Conv, GroupNorm, as_float, conv2d, group_norm, max_pool
+from fedlab_lite.nn.layers import Conv, GroupNorm, as_float, conv2d, group_norm, max_pool, softplus
 
 
 @dataclass(frozen=True)
@@ -44,10 +44,10 @@ def dense_cell(params: dict, u: jax.Array, z: jax.Array) -> jax.Array:
 
 def residual_cell(params: dict, u: jax.Array, z: jax.Array) -> jax.Array:
     """g(z; u) = GN(s(z + GN(u + conv2(GN(s(conv1 z)))))), s = softplus, eight groups: one residual block."""
-    y = nnx.softplus(conv2d(z, params["conv1"]))
+    y = softplus(conv2d(z, params["conv1"]))
     y = group_norm(y, params["scale1"], params["offset1"], groups=8)
     y = group_norm(u + conv2d(y, params["conv2"]), params["scale2"], params["offset2"], groups=8)
-    return group_norm(nnx.softplus(z + y), params["scale3"], params["offset3"], groups=8)
+    return group_norm(softplus(z + y), params["scale3"], params["offset3"], groups=8)
 
 
 class DEQMLP(nnx.Module):
@@ -118,8 +118,8 @@ class DEQResNet(nnx.Module):
         return convs | scales | {f"offset{i}": norm.offset[...] for i, norm in norms.items()}
 
     def __call__(self, x: jax.Array) -> tuple[jax.Array, Solution]:
-        u = max_pool(self.stem_norm(nnx.softplus(self.stem(as_float(x)))), 3, 2, "SAME")
+        u = max_pool(self.stem_norm(softplus(self.stem(as_float(x)))), 3, 2, "SAME")
         z, solution = self.solve(residual_cell, self.cell_params(), u)
         z = max_pool(z, 3, 2, "SAME").reshape(x.shape[0], -1)
-        z = nnx.softplus(self.dense2(nnx.softplus(self.dense1(z))))
+        z = softplus(self.dense2(softplus(self.dense1(z))))
         return self.norm(z), solution

@@ -6,7 +6,7 @@ This is the only file that splits and merges NNX modules; everything else sees p
 
 import inspect
 from dataclasses import dataclass, fields
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import NamedTuple
 
 import jax
@@ -84,6 +84,7 @@ class Model:
         representation = module(self.input_shape, rngs=rngs, **options)
         return representation, nnx.Linear(representation.features, self.num_classes, rngs=rngs)
 
+    @partial(jax.jit, static_argnums=0)
     def init(self, key: jax.Array) -> dict:
         """Random parameters {'representation': tree, 'head': tree}; a projected layer starts inside its ball."""
         representation, head = (_text_keys(nnx.to_pure_dict(nnx.state(m, nnx.Param))) for m in self._modules(key))
