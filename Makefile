@@ -8,7 +8,7 @@ reproduce: .venv/ready  ## the headline notebook of each paper on the embedded d
 	$(BIN)/python -m fedlab_lite report
 
 test: .venv/ready lint  ## the package's tests, then every notebook at `quick`
-	$(BIN)/python -m pytest tests
+	$(BIN)/python -m pytest
 	FEDLAB_FIGURES=$$(mktemp -d) $(BIN)/python -m pytest --nbmake --nbmake-timeout=600 --durations=0 notebooks
 
 lint: .venv/ready

@@ -27,7 +27,7 @@ LOOKS = {  # name: label, colour, marker, line
     "fedrep": ("FedRep", "#009E73", "D", "-."),
     "knn_per": ("kNN-Per", "#CC79A7", "X", ":"),
     "fedeq": ("FeDEQ", "#D55E00", "*", "-"),
-    "fedeq_received": ("FeDEQ, from received $\\theta$", "#8C3D00", "p", "--"),
+    "fedeq_received": ("FeDEQ (from received)", "#8C3D00", "p", "--"),
 }
 _OTHERS = [("#0072B2", "o", "-"), ("#D55E00", "s", "--"), ("#009E73", "^", "-."), ("#CC79A7", "D", ":")]
 

@@ -153,7 +153,7 @@ def make_model(name: str, input_shape: tuple[int, ...], num_classes: int, **opti
 def count_params(params) -> int:
     """Number of scalars in a pytree of parameters (arrays or their shapes).
 
-    >>> count_params({"a": jnp.zeros((2, 3)), "b": jnp.zeros(4)})
+    >>> count_params({"a": jax.numpy.zeros((2, 3)), "b": jax.numpy.zeros(4)})
     10
     """
     return sum(leaf.size for leaf in jax.tree.leaves(params))
