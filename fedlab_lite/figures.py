@@ -29,6 +29,10 @@ LOOKS = {  # name: label, colour, marker, line
     "fedeq": ("FeDEQ", "#D55E00", "*", "-"),
     "fedeq_received": ("FeDEQ (from received)", "#8C3D00", "p", "--"),
 }
+MODEL_LOOKS = {  # where one algorithm trains several models
+    "mlp": ("MLP", "#0072B2", "o", "-"),
+    "deq_mlp": ("DEQ-MLP", "#D55E00", "s", "--"),
+}
 _OTHERS = [("#0072B2", "o", "-"), ("#D55E00", "s", "--"), ("#009E73", "^", "-."), ("#CC79A7", "D", ":")]
 
 
@@ -69,9 +73,9 @@ def look(name: str, position: int = 0) -> dict[str, str]:
     """'label', 'color', 'marker', 'linestyle' of an algorithm; of anything else by its position in the figure.
 
     >>> look("fedeq")["color"], look("mlp", 1)["label"]
-    ('#D55E00', 'mlp')
+    ('#D55E00', 'MLP')
     """
-    label, *rest = LOOKS.get(name, (name, *_OTHERS[position % len(_OTHERS)]))
+    label, *rest = (LOOKS | MODEL_LOOKS).get(name, (name, *_OTHERS[position % len(_OTHERS)]))
     return dict(zip(("label", "color", "marker", "linestyle"), (label, *rest), strict=True))
 
 

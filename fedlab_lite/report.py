@@ -7,10 +7,12 @@ from typing import Any
 from fedlab_lite import figures, files, papers
 from fedlab_lite.errors import InputError
 
-SHOWN = 4  # numbers an item shows before "... more"
+SHOWN = 6  # numbers an item shows before "... more"
 
 
 def _number(value) -> str:
+    if value is None:
+        return "not finite"
     if isinstance(value, float):
         return f"{value:,.4g}" if abs(value) < 1000 else f"{value:,.0f}"
     return f"{value:,}" if isinstance(value, int) else str(value)

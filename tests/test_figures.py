@@ -217,7 +217,7 @@ def test_curves_mean_band_and_fixed_looks():
     mlp, fedeq = ax.lines
     np.testing.assert_allclose(mlp.get_ydata(), [10, 60, 70], rtol=1e-6)
     assert fedeq.get_color() == figures.LOOKS["fedeq"][1]
-    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["mlp", "FeDEQ"]
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["MLP", "FeDEQ"]
     assert len(ax.collections) == 2  # one band a run
     with pytest.raises(InputError, match="'mlp' has no metric 'lss'; it has accuracy"):
         figures.curves(RUNS, "lss", ax)

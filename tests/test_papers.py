@@ -77,7 +77,7 @@ def test_presets_are_valid(item, preset):
 
 def test_the_paper_preset_is_the_papers():
     runs = papers.settings("fedeq", "tab03_accuracy", "paper")
-    assert len(runs) == 6 * 6
+    assert len(runs) == 7 * 6
     assert {run.num_rounds for run in runs.values()} == {150}
     assert {run.cohort_size / run.num_clients for run in runs.values()} == {0.1}
     fedeq, fedrep = runs["cifar100_5/fedeq"], runs["cifar100_5/fedrep"]

@@ -1,7 +1,7 @@
-"""Milliseconds and iterations of an equilibrium layer, width 512, batch 64: python tests/benchmarks/equilibrium_layer.py
+"""Milliseconds and iterations of an equilibrium layer: python tests/benchmarks/equilibrium_layer.py
 
-z = tanh(W z + x) with x of scale 0.1 (the layer is nearly linear, so the spectral radius of W is felt), relative
-tolerance 1e-4. Gradient of a sum of squares with respect to W and x.
+Width 512, batch 64, z = tanh(W z + x) with x of scale 0.1 (nearly linear, so the spectral radius of W is felt),
+relative tolerance 1e-4. Gradient of a sum of squares with respect to W and x.
 """
 
 import statistics
