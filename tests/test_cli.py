@@ -109,7 +109,7 @@ def test_report_shows_committed_and_smaller_results(capsys):
 def test_long_results_are_cut():
     metrics = {f"m{i}": {"mean": float(i), "std": 0.0, "n": 1} for i in range(9)}
     write_result(metrics=metrics, published=[])
-    assert "m3: 3 / –<br>... 5 more |" in report.results_markdown(figures.results())
+    assert "m5: 5 / –<br>... 3 more |" in report.results_markdown(figures.results())
 
 
 def test_report_write_refreshes_both_readmes(checkout, capsys):
