@@ -64,14 +64,17 @@ def round_of(problem: Problem, batch_size: int, epochs: int):
     return lambda: jax.block_until_ready(step(problem, state, everybody, jax.random.key(1)))
 
 
-def seconds(run, repeats: int) -> float:
-    run()
-    times = []
-    for _ in range(repeats):
-        start = time.perf_counter()
+def seconds(*runs, repeats: int = 9) -> list[list[float]]:
+    """Each run's times, taken in turn, so that a slow moment of the machine falls on all of them."""
+    for run in runs:
         run()
-        times.append(time.perf_counter() - start)
-    return statistics.median(times)
+    times = [[] for _ in runs]
+    for _ in range(repeats):
+        for run, taken in zip(runs, times, strict=True):
+            start = time.perf_counter()
+            run()
+            taken.append(time.perf_counter() - start)
+    return times
 
 
 def main() -> None:
@@ -79,9 +82,11 @@ def main() -> None:
     for title, (name, options, clients, rows, batch_size, epochs) in WORKLOADS.items():
         problem = make_problem(name, options, clients, rows)
         steps = clients * epochs * -(-rows // batch_size)
-        bare = steps / seconds(bare_step(problem, batch_size, steps), 5)
-        ours = steps / seconds(round_of(problem, batch_size, epochs), 5)
-        print(f"{title:36s} bare step {bare:8.1f}/s   round {ours:8.1f}/s   ratio {ours / bare:.2f}")
+        bare, ours = seconds(bare_step(problem, batch_size, steps), round_of(problem, batch_size, epochs))
+        ratios = [a / b for a, b in zip(bare, ours, strict=True)]
+        bare, ours = steps / statistics.median(bare), steps / statistics.median(ours)
+        spread = f"ratio {statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
+        print(f"{title:36s} bare step {bare:8.1f}/s   round {ours:8.1f}/s   {spread}")
 
 
 if __name__ == "__main__":
