@@ -5,26 +5,30 @@ client_test where samples have owners), then the files of the publisher. What is
 names the ways to get it; nothing ever stands in for it.
 """
 
-import gzip
 import hashlib
-import io
 import pickle
 import tarfile
-import zipfile
-import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
-
 from fedlab_lite.data.federated import Pool
+from fedlab_lite.data.formats import (
+    FEMNIST_H5,
+    NPZ_KEYS,
+    Arrays,
+    arrays_sha256,
+    gunzip,
+    read_cifar,
+    read_femnist,
+    read_femnist_archive,
+    read_idx,
+    read_npz,
+    unreadable,
+)
 from fedlab_lite.errors import CorruptFileError, FedlabError, InputError, MissingDataError, choose
-from fedlab_lite.files import cache_dir, data_dir, write_atomic
-
-NPZ_KEYS = ("x_train", "y_train", "x_test", "y_test")
-Arrays = dict[str, np.ndarray]  # NPZ_KEYS, and client_train, client_test where samples have owners
+from fedlab_lite.files import data_dir
 
 
 class Status(NamedTuple):
@@ -76,11 +80,11 @@ def load(name: str) -> Pool:
         raise MissingDataError(f"{name} is not on this machine. {how_to_get(name)}")
     kind, paths = found
     if kind == "npz":
-        arrays = _read_npz(paths[0], SOURCES[name].num_classes)
-        digest = _arrays_sha256(arrays)
+        arrays = read_npz(paths[0], SOURCES[name].num_classes)
+        digest = arrays_sha256(arrays)
         source = KNOWN_COPIES.get(digest, f"{name} (npz, sha256 {digest[:12]})")
     elif kind == "unpacked":
-        arrays = _reading(paths, _read_femnist)
+        arrays = _reading(paths, read_femnist)
         digest = hashlib.sha256("".join(_file_hash(path, "sha256") for path in paths).encode()).hexdigest()
         source = f"{name} (unpacked, sha256 {digest[:12]})"
     else:
@@ -104,7 +108,7 @@ def status() -> list[Status]:
         where = str(paths[0] if len(paths) == 1 else paths[0].parent)
         try:
             if kind == "npz":
-                _read_npz(paths[0], SOURCES[name].num_classes)
+                read_npz(paths[0], SOURCES[name].num_classes)
             elif kind == "official":
                 _verify(name, paths)
         except (CorruptFileError, InputError) as error:
@@ -191,7 +195,7 @@ def _verify_file(name: str, file: File, path: Path) -> None:
         return
     if file.content:
         algorithm, expected = "sha256 of the content", file.content
-        found = hashlib.sha256(_gunzip(path)).hexdigest()
+        found = hashlib.sha256(gunzip(path)).hexdigest()
         if found == expected:
             return
     raise CorruptFileError(
@@ -205,154 +209,15 @@ def _file_hash(path: Path, algorithm: str) -> str:
         return hashlib.file_digest(file, algorithm).hexdigest()
 
 
-def _gunzip(path: Path) -> bytes:
-    try:
-        return gzip.decompress(path.read_bytes())
-    except (OSError, EOFError, zlib.error) as error:
-        raise _unreadable(path, error) from error
-
-
-def _unreadable(path: Path, error: Exception | str) -> CorruptFileError:
-    return CorruptFileError(
-        f"{path} cannot be read, it may be truncated ({error}). Nothing was deleted; move it away and get it anew"
-    )
-
-
 def _reading(paths: list[Path], read: Callable[[list[Path]], Arrays]) -> Arrays:
     try:
         return read(paths)
     except FedlabError:
         raise
     except (OSError, EOFError, KeyError, ValueError, tarfile.TarError, pickle.UnpicklingError) as error:
-        raise _unreadable(paths[0] if len(paths) == 1 else paths[0].parent, error) from error
+        raise unreadable(paths[0] if len(paths) == 1 else paths[0].parent, error) from error
 
 
-# --- formats --------------------------------------------------------------------------------------------------------
-
-
-def _read_npz(path: Path, num_classes: int) -> Arrays:
-    if not zipfile.is_zipfile(path):
-        raise _unreadable(path, "it is no .npz archive")
-    try:
-        with open(path, "rb") as raw, np.load(raw, allow_pickle=False) as file:
-            missing = [key for key in NPZ_KEYS if key not in file]
-            if missing:
-                raise InputError(
-                    f"{path} has no {', '.join(missing)} (it has {', '.join(file) or 'nothing'}); "
-                    f"save it with the keys {', '.join(NPZ_KEYS)}"
-                )
-            arrays = {key: file[key] for key in (*NPZ_KEYS, "client_train", "client_test") if key in file}
-    except FedlabError:
-        raise
-    except ValueError as error:
-        raise InputError(f"{path} holds Python objects ({error}); save plain numeric arrays") from error
-    except (OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-        raise _unreadable(path, error) from error
-    if ("client_train" in arrays) != ("client_test" in arrays):
-        raise InputError(f"{path} has only one of client_train and client_test; give both or neither")
-    for part in ("train", "test"):
-        x, y = arrays[f"x_{part}"], arrays[f"y_{part}"]
-        owner = arrays.get(f"client_{part}", y)
-        if x.ndim < 2 or y.ndim != 1 or owner.ndim != 1 or not len(x) == len(y) == len(owner):
-            raise InputError(
-                f"{path}: x_{part} {x.shape}, y_{part} {y.shape} and client_{part} {owner.shape} do not fit together; "
-                "x needs one row, y and client one number, for each sample"
-            )
-        if y.dtype.kind not in "iu" or y.min(initial=0) < 0 or y.max(initial=0) >= num_classes:
-            raise InputError(
-                f"{path}: y_{part} is {y.dtype} and must hold whole numbers in 0 ... {num_classes - 1}; renumber them"
-            )
-        if x.ndim == 3:  # grey images without their channel axis
-            arrays[f"x_{part}"] = x[..., None]
-    return arrays
-
-
-def _arrays_sha256(arrays: Arrays) -> str:
-    digest = hashlib.sha256()
-    for key in sorted(arrays):
-        array = np.ascontiguousarray(arrays[key])
-        digest.update(f"{key} {array.dtype.str} {array.shape}".encode())
-        digest.update(array)
-    return digest.hexdigest()
-
-
-def _read_idx(paths: list[Path]) -> Arrays:
-    """Fashion-MNIST (Xiao et al. 2017): gzipped IDX files, big-endian headers of 16 (images) and 8 bytes (labels)."""
-    content = [np.frombuffer(_gunzip(path), np.uint8) for path in paths]
-    images = [each[16:].reshape(-1, 28, 28, 1) for each in content[::2]]
-    labels = [each[8:].astype(np.int32) for each in content[1::2]]
-    return {"x_train": images[0], "y_train": labels[0], "x_test": images[1], "y_test": labels[1]}
-
-
-class _ArraysOnly(pickle.Unpickler):
-    """Reads what CIFAR's pickles need (NumPy arrays, as Python 2 wrote them) and refuses to import anything else."""
-
-    def find_class(self, module: str, name: str):
-        if (module, name) in {("numpy", "ndarray"), ("numpy", "dtype")}:
-            return getattr(np, name)
-        if module in ("numpy.core.multiarray", "numpy._core.multiarray") and name == "_reconstruct":
-            return np._core.multiarray._reconstruct
-        raise pickle.UnpicklingError(f"it asks for {module}.{name}, which no CIFAR file needs")
-
-
-def _read_cifar(train: tuple[str, ...], test: tuple[str, ...], label: bytes) -> Callable[[list[Path]], Arrays]:
-    """CIFAR (Krizhevsky 2009): pickled batches in a .tar.gz; rows of 3072 bytes, colour planes one after another."""
-
-    def read(paths: list[Path]) -> Arrays:
-        batches = {}
-        with tarfile.open(paths[0]) as archive:
-            for member in archive:
-                name = Path(member.name).name
-                if name in train + test:
-                    content = io.BytesIO(archive.extractfile(member).read())
-                    batches[name] = _ArraysOnly(content, encoding="bytes").load()
-        arrays = {}
-        for part, names in (("train", train), ("test", test)):
-            x = np.concatenate([batches[name][b"data"] for name in names])
-            arrays[f"x_{part}"] = np.ascontiguousarray(x.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1))
-            arrays[f"y_{part}"] = np.concatenate([batches[name][label] for name in names]).astype(np.int32)
-        return arrays
-
-    return read
-
-
-def _read_femnist_archive(paths: list[Path]) -> Arrays:
-    """Unpacks the verified archive once, into the cache."""
-    folder = cache_dir() / "unpacked" / SOURCES["femnist"].files[0].checksum[-12:]
-    unpacked = [folder / name for name in FEMNIST_H5]
-    if not all(path.is_file() for path in unpacked):
-        with tarfile.open(paths[0]) as archive:
-            members = {Path(member.name).name: member for member in archive}
-            for path in unpacked:
-                write_atomic(path, archive.extractfile(members[path.name]).read())
-    return _read_femnist(unpacked)
-
-
-def _read_femnist(paths: list[Path]) -> Arrays:
-    """FEMNIST (TensorFlow Federated): examples/<client>/pixels, float `[n, 28, 28]` with paper at 1, and label `[n]`.
-
-    Stored as uint8 with bright ink: 255 * (1 - pixel), rounded. Owners number the writers in the order of their names.
-    """
-    import h5py
-
-    arrays = {}
-    for part, path in zip(("train", "test"), paths, strict=True):
-        x, y, owner = [], [], []
-        with h5py.File(path) as file:
-            writers = sorted(file["examples"])
-            if part == "train":
-                number = {writer: k for k, writer in enumerate(writers)}
-            for writer in writers:
-                group = file["examples"][writer]
-                x.append(np.rint(255 * (1 - group["pixels"][:])).astype(np.uint8))
-                y.append(group["label"][:].astype(np.int32))
-                owner.append(np.full(len(y[-1]), number.setdefault(writer, len(number)), np.int32))
-        arrays[f"x_{part}"] = np.concatenate(x)[..., None]
-        arrays[f"y_{part}"], arrays[f"client_{part}"] = np.concatenate(y), np.concatenate(owner)
-    return arrays
-
-
-FEMNIST_H5 = ("fed_emnist_train.h5", "fed_emnist_test.h5")
 _CIFAR = "https://www.cs.toronto.edu/~kriz/"
 _BATCHES = tuple(f"data_batch_{k}" for k in range(1, 6))
 
@@ -381,7 +246,7 @@ SOURCES: dict[str, Source] = {
                 "0402a96d92fd2663957122ceb108a494c5af83dab82d92729df917d7dec38c34",
             ),
         ),
-        read=_read_idx,
+        read=read_idx,
         num_classes=10,
         megabytes=30,
         package="dataset-fashion-mnist",
@@ -390,14 +255,14 @@ SOURCES: dict[str, Source] = {
     "cifar10": Source(
         url=_CIFAR,
         files=(File("cifar-10-python.tar.gz", "md5:c58f30108f718f92721af3b95e74349a"),),
-        read=_read_cifar(_BATCHES, ("test_batch",), b"labels"),
+        read=read_cifar(_BATCHES, ("test_batch",), b"labels"),
         num_classes=10,
         megabytes=170,
     ),
     "cifar100": Source(
         url=_CIFAR,
         files=(File("cifar-100-python.tar.gz", "md5:eb9058c3a382ffc7106e4002c42a8d85"),),
-        read=_read_cifar(("train",), ("test",), b"fine_labels"),
+        read=read_cifar(("train",), ("test",), b"fine_labels"),
         num_classes=100,
         megabytes=170,
     ),
@@ -409,7 +274,7 @@ SOURCES: dict[str, Source] = {
                 "sha256:fe1ed5a502cea3a952eb105920bff8cffb32836b5173cb18a57a32c3606f3ea0",
             ),
         ),
-        read=_read_femnist_archive,
+        read=read_femnist_archive,
         num_classes=62,
         megabytes=170,
         unpacked=FEMNIST_H5,

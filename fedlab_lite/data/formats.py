@@ -1,0 +1,159 @@
+"""The formats that data sets are published in, read from files whose content has been checked (`sources`).
+
+Each reader takes paths and returns arrays under the keys of an `.npz`; what cannot be read is a `CorruptFileError`.
+"""
+
+import gzip
+import hashlib
+import io
+import pickle
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from fedlab_lite.errors import CorruptFileError, FedlabError, InputError
+from fedlab_lite.files import cache_dir, write_atomic
+
+NPZ_KEYS = ("x_train", "y_train", "x_test", "y_test")
+FEMNIST_H5 = ("fed_emnist_train.h5", "fed_emnist_test.h5")
+Arrays = dict[str, np.ndarray]  # NPZ_KEYS, and client_train, client_test where samples have owners
+
+
+def gunzip(path: Path) -> bytes:
+    try:
+        return gzip.decompress(path.read_bytes())
+    except (OSError, EOFError, zlib.error) as error:
+        raise unreadable(path, error) from error
+
+
+def unreadable(path: Path, error: Exception | str) -> CorruptFileError:
+    return CorruptFileError(
+        f"{path} cannot be read, it may be truncated ({error}). Nothing was deleted; move it away and get it anew"
+    )
+
+
+def read_npz(path: Path, num_classes: int) -> Arrays:
+    if not zipfile.is_zipfile(path):
+        raise unreadable(path, "it is no .npz archive")
+    try:
+        with open(path, "rb") as raw, np.load(raw, allow_pickle=False) as file:
+            missing = [key for key in NPZ_KEYS if key not in file]
+            if missing:
+                raise InputError(
+                    f"{path} has no {', '.join(missing)} (it has {', '.join(file) or 'nothing'}); "
+                    f"save it with the keys {', '.join(NPZ_KEYS)}"
+                )
+            arrays = {key: file[key] for key in (*NPZ_KEYS, "client_train", "client_test") if key in file}
+    except FedlabError:
+        raise
+    except ValueError as error:
+        raise InputError(f"{path} holds Python objects ({error}); save plain numeric arrays") from error
+    except (OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        raise unreadable(path, error) from error
+    if ("client_train" in arrays) != ("client_test" in arrays):
+        raise InputError(f"{path} has only one of client_train and client_test; give both or neither")
+    for part in ("train", "test"):
+        x, y = arrays[f"x_{part}"], arrays[f"y_{part}"]
+        owner = arrays.get(f"client_{part}", y)
+        if x.ndim < 2 or y.ndim != 1 or owner.ndim != 1 or not len(x) == len(y) == len(owner):
+            raise InputError(
+                f"{path}: x_{part} {x.shape}, y_{part} {y.shape} and client_{part} {owner.shape} do not fit together; "
+                "x needs one row, y and client one number, for each sample"
+            )
+        if y.dtype.kind not in "iu" or y.min(initial=0) < 0 or y.max(initial=0) >= num_classes:
+            raise InputError(
+                f"{path}: y_{part} is {y.dtype} and must hold whole numbers in 0 ... {num_classes - 1}; renumber them"
+            )
+        if x.ndim == 3:  # grey images without their channel axis
+            arrays[f"x_{part}"] = x[..., None]
+    return arrays
+
+
+def arrays_sha256(arrays: Arrays) -> str:
+    digest = hashlib.sha256()
+    for key in sorted(arrays):
+        array = np.ascontiguousarray(arrays[key])
+        digest.update(f"{key} {array.dtype.str} {array.shape}".encode())
+        digest.update(array)
+    return digest.hexdigest()
+
+
+def read_idx(paths: list[Path]) -> Arrays:
+    """Fashion-MNIST (Xiao et al. 2017): gzipped IDX files, big-endian headers of 16 (images) and 8 bytes (labels)."""
+    content = [np.frombuffer(gunzip(path), np.uint8) for path in paths]
+    images = [each[16:].reshape(-1, 28, 28, 1) for each in content[::2]]
+    labels = [each[8:].astype(np.int32) for each in content[1::2]]
+    return {"x_train": images[0], "y_train": labels[0], "x_test": images[1], "y_test": labels[1]}
+
+
+class _ArraysOnly(pickle.Unpickler):
+    """Reads what CIFAR's pickles need (NumPy arrays, as Python 2 wrote them) and refuses to import anything else."""
+
+    def find_class(self, module: str, name: str):
+        if (module, name) in {("numpy", "ndarray"), ("numpy", "dtype")}:
+            return getattr(np, name)
+        if module in ("numpy.core.multiarray", "numpy._core.multiarray") and name == "_reconstruct":
+            return np._core.multiarray._reconstruct
+        raise pickle.UnpicklingError(f"it asks for {module}.{name}, which no CIFAR file needs")
+
+
+def read_cifar(train: tuple[str, ...], test: tuple[str, ...], label: bytes) -> Callable[[list[Path]], Arrays]:
+    """CIFAR (Krizhevsky 2009): pickled batches in a .tar.gz; rows of 3072 bytes, colour planes one after another."""
+
+    def read(paths: list[Path]) -> Arrays:
+        batches = {}
+        with tarfile.open(paths[0]) as archive:
+            for member in archive:
+                name = Path(member.name).name
+                if name in train + test:
+                    content = io.BytesIO(archive.extractfile(member).read())
+                    batches[name] = _ArraysOnly(content, encoding="bytes").load()
+        arrays = {}
+        for part, names in (("train", train), ("test", test)):
+            x = np.concatenate([batches[name][b"data"] for name in names])
+            arrays[f"x_{part}"] = np.ascontiguousarray(x.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1))
+            arrays[f"y_{part}"] = np.concatenate([batches[name][label] for name in names]).astype(np.int32)
+        return arrays
+
+    return read
+
+
+def read_femnist_archive(paths: list[Path]) -> Arrays:
+    """Unpacks the verified archive once, into the cache."""
+    with open(paths[0], "rb") as file:
+        folder = cache_dir() / "unpacked" / hashlib.file_digest(file, "sha256").hexdigest()[:12]
+    unpacked = [folder / name for name in FEMNIST_H5]
+    if not all(path.is_file() for path in unpacked):
+        with tarfile.open(paths[0]) as archive:
+            members = {Path(member.name).name: member for member in archive}
+            for path in unpacked:
+                write_atomic(path, archive.extractfile(members[path.name]).read())
+    return read_femnist(unpacked)
+
+
+def read_femnist(paths: list[Path]) -> Arrays:
+    """FEMNIST (TensorFlow Federated): examples/<client>/pixels, float `[n, 28, 28]` with paper at 1, and label `[n]`.
+
+    Stored as uint8 with bright ink: 255 * (1 - pixel), rounded. Owners number the writers in the order of their names.
+    """
+    import h5py
+
+    arrays = {}
+    for part, path in zip(("train", "test"), paths, strict=True):
+        x, y, owner = [], [], []
+        with h5py.File(path) as file:
+            writers = sorted(file["examples"])
+            if part == "train":
+                number = {writer: k for k, writer in enumerate(writers)}
+            for writer in writers:
+                group = file["examples"][writer]
+                x.append(np.rint(255 * (1 - group["pixels"][:])).astype(np.uint8))
+                y.append(group["label"][:].astype(np.int32))
+                owner.append(np.full(len(y[-1]), number.setdefault(writer, len(number)), np.int32))
+        arrays[f"x_{part}"] = np.concatenate(x)[..., None]
+        arrays[f"y_{part}"], arrays[f"client_{part}"] = np.concatenate(y), np.concatenate(owner)
+    return arrays
