@@ -260,7 +260,8 @@ def run(
             raise
         return History.load(found[0])
 
-    key = run_key(settings, problem.data.fingerprint())
+    fingerprint = problem.data.fingerprint()
+    key = run_key(settings, fingerprint)
     if force:
         store.set_aside(key)
     history = History.load(store.path(key, "npz"))
@@ -284,7 +285,7 @@ def run(
         num_params={part: count_params(tree) for part, tree in params.items()},
         seconds=round(seconds, 3),
         data_source=problem.data.source,
-        data_fingerprint=problem.data.fingerprint(),
+        data_fingerprint=fingerprint,
         **describe_machine(),
     )
     history.save(store.path(key, "npz"))

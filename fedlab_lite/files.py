@@ -8,9 +8,13 @@
 | FEDLAB_FIGURES | figures/ beside this package  | `<paper>/<stem>.svg .png .json`                        |
 """
 
+import hashlib
 import os
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
+
+import numpy as np
 
 from fedlab_lite.errors import OutputError
 
@@ -44,6 +48,16 @@ def figures_dir() -> Path:
 
 def notebooks_dir() -> Path:
     return project_root() / "notebooks"
+
+
+def sha256_of_arrays(arrays: Mapping[str, np.ndarray], first: bytes = b"") -> str:
+    """SHA-256 (hex) of `first` and of the arrays' names, types, shapes and contents, in the mapping's order."""
+    digest = hashlib.sha256(first)
+    for name, array in arrays.items():
+        array = np.ascontiguousarray(array)
+        digest.update(f"{name} {array.dtype.str} {array.shape}".encode())
+        digest.update(array)
+    return digest.hexdigest()
 
 
 def write_atomic(path: Path, content: bytes) -> Path:

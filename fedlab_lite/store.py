@@ -16,6 +16,7 @@ import io
 import json
 import time
 import zipfile
+import zlib
 from pathlib import Path
 
 import jax
@@ -23,7 +24,7 @@ import numpy as np
 from flax import serialization
 
 from fedlab_lite.errors import CorruptFileError, FedlabError
-from fedlab_lite.files import runs_dir, write_atomic
+from fedlab_lite.files import runs_dir, sha256_of_arrays, write_atomic
 
 MAX_BYTES = 1_000_000  # a finished run: small enough to send around by the hundred
 _HEADER = b"fedlab 1 sha256 "
@@ -61,12 +62,7 @@ def sweep() -> None:
 
 
 def _digest(arrays: dict[str, np.ndarray], meta: dict) -> str:
-    digest = hashlib.sha256(json.dumps(meta, sort_keys=True).encode())
-    for name in sorted(arrays):
-        array = np.ascontiguousarray(arrays[name])
-        digest.update(f"{name} {array.dtype.str} {array.shape}".encode())
-        digest.update(array.tobytes())
-    return digest.hexdigest()
+    return sha256_of_arrays(dict(sorted(arrays.items())), json.dumps(meta, sort_keys=True).encode())
 
 
 def save_run(file: Path, arrays: dict[str, np.ndarray], meta: dict) -> Path:
@@ -100,7 +96,7 @@ def load_run(file: Path) -> tuple[dict[str, np.ndarray], dict] | None:
         OSError,
         NotImplementedError,
         zipfile.BadZipFile,
-        zipfile.zlib.error,
+        zlib.error,
     ) as error:
         raise corrupt(file, f"{type(error).__name__}: {error}") from error
     if checksum != _digest(arrays, meta):

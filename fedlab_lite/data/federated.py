@@ -1,6 +1,5 @@
 """Federated: the stacked arrays that everything else reads. Pool: samples before they are dealt to clients."""
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -10,6 +9,7 @@ import jax
 import numpy as np
 
 from fedlab_lite.errors import InputError
+from fedlab_lite.files import sha256_of_arrays
 
 _ARRAYS = ("x", "y", "size", "test_x", "test_y", "test_size", "shared_x")
 _STATIC = ("name", "source", "num_classes")
@@ -103,12 +103,8 @@ class Federated:
 
     def fingerprint(self) -> str:
         """SHA-256 (hex) of all arrays and the number of classes: equal exactly when the contents are."""
-        digest = hashlib.sha256(str(self.num_classes).encode())
-        for field in _ARRAYS:
-            array = np.ascontiguousarray(getattr(self, field))
-            digest.update(f"{field} {array.dtype.str} {array.shape}".encode())
-            digest.update(array)
-        return digest.hexdigest()
+        arrays = {field: getattr(self, field) for field in _ARRAYS}
+        return sha256_of_arrays(arrays, str(self.num_classes).encode())
 
     def summary(self) -> dict[str, str | int | float]:
         """The columns of FeDEQ's Table I: clients, samples, mean and standard deviation a client, classes a client."""

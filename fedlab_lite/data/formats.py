@@ -73,15 +73,6 @@ def read_npz(path: Path, num_classes: int) -> Arrays:
     return arrays
 
 
-def arrays_sha256(arrays: Arrays) -> str:
-    digest = hashlib.sha256()
-    for key in sorted(arrays):
-        array = np.ascontiguousarray(arrays[key])
-        digest.update(f"{key} {array.dtype.str} {array.shape}".encode())
-        digest.update(array)
-    return digest.hexdigest()
-
-
 def read_idx(paths: list[Path]) -> Arrays:
     """Fashion-MNIST (Xiao et al. 2017): gzipped IDX files, big-endian headers of 16 (images) and 8 bytes (labels)."""
     content = [np.frombuffer(gunzip(path), np.uint8) for path in paths]

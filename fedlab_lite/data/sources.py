@@ -18,7 +18,6 @@ from fedlab_lite.data.formats import (
     FEMNIST_H5,
     NPZ_KEYS,
     Arrays,
-    arrays_sha256,
     gunzip,
     read_cifar,
     read_femnist,
@@ -28,7 +27,7 @@ from fedlab_lite.data.formats import (
     unreadable,
 )
 from fedlab_lite.errors import CorruptFileError, FedlabError, InputError, MissingDataError, choose
-from fedlab_lite.files import data_dir
+from fedlab_lite.files import data_dir, sha256_of_arrays
 
 
 class Status(NamedTuple):
@@ -81,7 +80,7 @@ def load(name: str) -> Pool:
     kind, paths = found
     if kind == "npz":
         arrays = read_npz(paths[0], SOURCES[name].num_classes)
-        digest = arrays_sha256(arrays)
+        digest = sha256_of_arrays(dict(sorted(arrays.items())))
         source = KNOWN_COPIES.get(digest, f"{name} (npz, sha256 {digest[:12]})")
     elif kind == "unpacked":
         arrays = _reading(paths, read_femnist)
