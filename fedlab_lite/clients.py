@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
@@ -127,13 +128,13 @@ def _execute(fn: Callable, stacked, shared, executor: str):
     devices = mesh().size
     if devices == 1 or rows == 1:
         return block(stacked, shared)
-    padding = -rows % devices  # the last device's idle places repeat a client; their results are dropped
-    padded = jax.tree.map(lambda leaf: jnp.concatenate([leaf, leaf[:1].repeat(padding, 0)]), stacked)
+    if padding := -rows % devices:  # the last device's idle places repeat a client; their results are dropped
+        stacked = jax.tree.map(lambda leaf: jnp.concatenate([leaf, leaf[-1:].repeat(padding, 0)]), stacked)
     over_clients, everywhere = PartitionSpec("clients"), PartitionSpec()
     sharded = jax.shard_map(
         block, mesh=mesh(), in_specs=(over_clients, everywhere), out_specs=over_clients, check_vma=False
     )
-    return jax.tree.map(lambda leaf: leaf[:rows], sharded(padded if padding else stacked, shared))
+    return jax.tree.map(lambda leaf: leaf[:rows], sharded(stacked, shared))
 
 
 @jax.tree_util.register_dataclass
@@ -164,6 +165,19 @@ class Problem:
     def project(self, params: dict) -> dict:
         """Params with the representation inside the model's constraint set, if it has one."""
         return params | {"representation": self.model.project(params["representation"])}
+
+    def dealt(self, cohort: jax.Array) -> jax.Array:
+        """The cohort in the order that gives every device an equal share of the work.
+
+        Clients are ragged, and devices take equal runs of the cohort: from the largest client on they are dealt one
+        to each device and back again, so that no device's rows exceed another's by more than one client's.
+        """
+        devices, size = mesh().size, len(cohort)
+        hands = np.arange(-(-size // devices) * devices).reshape(-1, devices)
+        hands[1 : size // devices : 2] = hands[1 : size // devices : 2, ::-1]
+        order = hands.T.ravel()
+        largest_first = jnp.argsort(-self.data.size[cohort])
+        return cohort[largest_first[order[order < size]]]
 
     def for_cohort(self, fn: Callable, cohort: jax.Array, key: jax.Array, *stacked, shared: tuple = ()):
         """`fn(data: ClientData, key, *rows, *shared)` for every client of `cohort [m]`, each with its own key.

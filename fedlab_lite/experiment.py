@@ -29,7 +29,7 @@ from fedlab_lite.clients import Problem, replicated
 from fedlab_lite.errors import InputError, MissingDataError
 from fedlab_lite.history import History
 from fedlab_lite.metrics import evaluate, message_bytes
-from fedlab_lite.nn import layers, model
+from fedlab_lite.nn import layers, model, winograd
 from fedlab_lite.nn.model import MODELS, count_params, make_model
 from fedlab_lite.settings import Settings
 
@@ -68,7 +68,7 @@ def numerics(algorithm: type, family: str) -> str:
     """
     folder = Path(deq.__file__).parent
     modules = {importlib.import_module(f"fedlab_lite.deq.{file.stem}") for file in folder.glob("[a-z]*.py")}
-    modules |= {layers, model, clients, metrics, importlib.import_module(family)}
+    modules |= {layers, winograd, model, clients, metrics, importlib.import_module(family)}
     modules |= _with_imports(inspect.getmodule(algorithm))
     sources = [inspect.getsource(module) for module in sorted(modules, key=lambda module: module.__name__)]
     return hashlib.sha256("\n".join(map(_normalised, [*sources, *_RUN_LOGIC])).encode()).hexdigest()
@@ -120,18 +120,18 @@ def _start(algorithm, problem, keys):
     return jax.device_put(state, replicated())
 
 
-@partial(jax.jit, static_argnames=("algorithm", "cohort_size"), donate_argnames="state")
+@partial(jax.jit, static_argnames="cohort_size", donate_argnames="state")
 def _round(algorithm, problem, state, index, sample_keys, round_keys, cohort_size: int):
     def one_seed(state, sample_key, round_key):
         key = jax.random.fold_in(sample_key, index)
         cohort = jax.random.choice(key, problem.num_clients, (cohort_size,), replace=False)
-        return algorithm.round(problem, state, jnp.sort(cohort), jax.random.fold_in(round_key, index))
+        return algorithm.round(problem, state, problem.dealt(cohort), jax.random.fold_in(round_key, index))
 
     state = _over_seeds(one_seed, len(sample_keys))(state, sample_keys, round_keys)
     return jax.lax.with_sharding_constraint(state, replicated())
 
 
-@partial(jax.jit, static_argnames=("algorithm", "num_seeds"))
+@partial(jax.jit, static_argnames="num_seeds")
 def _judged(algorithm, problem, state, num_seeds: int):
     """Models by judgement ('': the headline), the algorithm's own scalars, and whether the state is finite."""
 

@@ -8,6 +8,7 @@ from helpers import blobs
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fedlab_lite import clients
 from fedlab_lite.clients import ClientData, average, fit_head, for_clients, in_chunks, local_sgd, mesh, put, take
 from fedlab_lite.errors import InputError
 
@@ -52,6 +53,21 @@ def test_vmap_over_seeds_lays_them_out_as_clients(executor):
 def test_unknown_executor():
     with pytest.raises(InputError, match="unknown executor 'threads'"):
         for_clients(lambda a: a, jnp.zeros(2), executor="threads")
+
+
+@given(st.lists(st.integers(1, 99), min_size=1, max_size=17), st.integers(1, 4))
+@settings(deadline=None)
+def test_devices_are_dealt_equal_shares(sizes, devices):
+    """All of the cohort once; no device's rows exceed another's by more than the largest client's."""
+    problem = blobs(sizes=sizes)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(clients, "mesh", lambda: np.zeros(devices))
+        order = np.asarray(problem.dealt(jnp.arange(len(sizes))))
+    assert sorted(order) == list(range(len(sizes)))
+    share = -(-len(sizes) // devices)  # devices take equal runs, the last ones what is left
+    rows = [sum(sizes[i] for i in order[start : start + share]) for start in range(0, share * devices, share)]
+    if len(sizes) % devices == 0:
+        assert max(rows) - min(rows) <= max(sizes)
 
 
 def count_rows(params, x, y, weight):

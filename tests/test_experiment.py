@@ -32,8 +32,8 @@ class Recorder(Algorithm):
     def round(self, problem, state, cohort, key):
         seen = state["seen"].at[cohort].add(1)
         params = jax.tree.map(lambda leaf: leaf + self.lr, state["params"])
-        sorted_cohort = jnp.all(cohort[1:] > cohort[:-1])
-        return {"params": params, "seen": seen, "key": key, "last": jnp.float32(sorted_cohort)}
+        distinct = jnp.all(jnp.diff(jnp.sort(cohort)) > 0)
+        return {"params": params, "seen": seen, "key": key, "last": jnp.float32(distinct)}
 
     def models(self, problem, state):
         return broadcast(state["params"], problem.num_clients)
@@ -42,7 +42,7 @@ class Recorder(Algorithm):
         return {"same": self.models(problem, state)}
 
     def monitor(self, problem, state):
-        return {"seen": state["seen"].sum(), "sorted": state["last"], "bias": state["params"]["head"]["bias"][0]}
+        return {"seen": state["seen"].sum(), "distinct": state["last"], "bias": state["params"]["head"]["bias"][0]}
 
     def messages(self, problem):
         return nothing_moves() | {"up": jax.ShapeDtypeStruct((5,), jnp.float32)}
@@ -134,8 +134,8 @@ def test_history_of_a_fake_algorithm_is_exact():
     assert history.rounds.tolist() == [0, 1, 2, 3, 4]
     assert history.metrics["seen"].tolist() == [[0, 2, 4, 6, 8]] * 2  # two clients a round
     assert history.metrics["bias"].tolist() == [[0, 0.5, 1, 1.5, 2]] * 2
-    assert history.metrics["sorted"][:, 1:].all()
-    assert set(history.metrics) == {"accuracy", "loss", "accuracy_same", "loss_same", "seen", "bias", "sorted"}
+    assert history.metrics["distinct"][:, 1:].all()
+    assert set(history.metrics) == {"accuracy", "loss", "accuracy_same", "loss_same", "seen", "bias", "distinct"}
     np.testing.assert_array_equal(history.metrics["accuracy"], history.metrics["accuracy_same"])
     assert history.client_accuracy.shape == (2, 5)
     np.testing.assert_allclose(history.client_accuracy.mean(axis=1), history.metrics["accuracy"][:, -1], rtol=1e-6)
@@ -145,6 +145,16 @@ def test_history_of_a_fake_algorithm_is_exact():
     assert history.diverged == (False, False)
     assert history.data_source == "made by a test"
     assert history.versions["jax"] == jax.__version__
+
+
+def test_a_grid_of_step_sizes_and_penalties_is_one_program():
+    """Floats are leaves of an algorithm: only a new integer or word compiles again."""
+    experiment._round.clear_cache()
+    for lr, rho in (0.1, 0.01), (0.2, 0.01), (0.1, 1):
+        run(fedavg(algorithm="fedeq", algorithm_options={"lr": lr, "rho": rho}, num_rounds=1))
+    assert experiment._round._cache_size() == 1
+    run(fedavg(algorithm="fedeq", algorithm_options={"epochs": 2}, num_rounds=1))
+    assert experiment._round._cache_size() == 2
 
 
 def test_evaluations_every_third_round_and_the_last():

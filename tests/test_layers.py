@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from flax import nnx
 
+from fedlab_lite.nn import winograd
 from fedlab_lite.nn.layers import Conv, GroupNorm, as_float, conv2d, max_pool, softplus
 
 KEY = jax.random.key(0)
@@ -35,12 +36,43 @@ def test_conv_equals_lax_and_so_does_its_gradient(size, stride, padding):
         np.testing.assert_allclose(a, b, atol=3e-5, rtol=1e-5)
 
 
+@pytest.mark.parametrize(("size", "height", "batch"), [(3, 11, 50), (3, 4, 40), (5, 9, 30), (5, 6, 21)])
+@pytest.mark.parametrize("padding", ["SAME", "VALID"])
+def test_winograd_equals_lax_and_so_does_its_gradient(size, height, batch, padding):
+    """At sizes that are no multiple of a tile, batches that are no multiple of a block, and in forward mode."""
+    x = jax.random.normal(KEY, (batch, height, 12, 8))
+    kernel = jax.random.normal(jax.random.fold_in(KEY, 1), (size, size, 8, 9)) / size
+    assert winograd.pays(x.shape, kernel.shape)
+    tangents = jax.random.normal(jax.random.fold_in(KEY, 2), x.shape), kernel[::-1]
+
+    def value_and_gradient(conv):
+        out, moved = jax.jvp(conv, (x, kernel), tangents)
+        weight = jnp.sin(jnp.arange(out.size)).reshape(out.shape)
+        return out, moved, jax.grad(lambda x, k: jnp.vdot(conv(x, k), weight), (0, 1))(x, kernel)
+
+    ours = jax.jit(lambda: value_and_gradient(lambda x, k: conv2d(x, k, padding=padding)))()
+    theirs = jax.jit(lambda: value_and_gradient(lambda x, k: lax_conv(x, k, 1, padding)))()
+    for a, b in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True):
+        np.testing.assert_allclose(a, b, atol=3e-5 * float(jnp.abs(b).max()), rtol=0)
+
+
+@pytest.mark.parametrize("outputs", [2, 3, 4])
+@pytest.mark.parametrize("size", [2, 3])
+def test_minimal_filtering_is_exact(outputs, size):
+    """A^T ((G g) * (B^T d)) is the correlation, with m + r - 1 products, for any data."""
+    BT, G, AT = winograd.matrices(outputs, size)
+    d, g = np.random.default_rng(0).normal(size=(2, outputs + size - 1))
+    assert BT.shape == (outputs + size - 1,) * 2
+    np.testing.assert_allclose(AT @ ((G @ g[:size]) * (BT @ d)), np.correlate(d, g[:size]), rtol=1e-10, atol=1e-10)
+
+
 def test_conv_under_vmap_over_weights_and_inside_map():
-    x = jax.random.normal(KEY, (3, 2, 8, 8, 3))
-    kernels = jax.random.normal(KEY, (3, 3, 3, 3, 4))
-    want = jnp.stack([lax_conv(x[i], kernels[i], 1, "SAME") for i in range(3)])
-    np.testing.assert_allclose(jax.vmap(conv2d)(x, kernels), want, atol=1e-5)
-    np.testing.assert_allclose(jax.lax.map(lambda a: conv2d(*a), (x, kernels)), want, atol=1e-5)
+    for channels, batch in (3, 2), (8, 8):  # im2col; Winograd
+        x = jax.random.normal(KEY, (3, batch, 8, 8, channels))
+        kernels = jax.random.normal(KEY, (3, 3, 3, channels, 8)) / channels
+        want = jnp.stack([lax_conv(x[i], kernels[i], 1, "SAME") for i in range(3)])
+        np.testing.assert_allclose(jax.vmap(conv2d)(x, kernels), want, atol=2e-5)
+        np.testing.assert_allclose(jax.lax.map(lambda a: conv2d(*a), (x, kernels)), want, atol=2e-5)
 
 
 @pytest.mark.parametrize(
@@ -58,6 +90,16 @@ def test_max_pool_equals_flax_and_so_does_its_gradient(size, stride, padding):
     np.testing.assert_array_equal(ours(x), theirs(x))
     got, want = (jax.grad(lambda x, f=f: jnp.sum(f(x) ** 2))(x) for f in (ours, theirs))
     np.testing.assert_allclose(got, want, atol=1e-6)
+
+
+@pytest.mark.parametrize(("size", "stride"), [(2, 2), (3, 2)])
+def test_max_pool_shows_nan_and_sends_the_gradient_to_one_of_equals(size, stride):
+    for place in range(size):
+        x = jnp.zeros((1, size, size, 1)).at[0, place, -1 - place].set(jnp.nan)
+        assert jnp.isnan(max_pool(x, size, stride)).all()
+    gradient = jax.grad(lambda x: max_pool(x, size, stride).sum())(jnp.ones((1, size, size, 1)))
+    assert sorted(np.unique(gradient)) == [0, 1]
+    assert gradient.sum() == 1
 
 
 def test_group_norm_equals_flax():

@@ -200,6 +200,17 @@ def test_a_singular_history_does_no_harm(solver):
 
 
 @every_solver
+def test_vmap_adds_no_selection_of_the_state(solver):
+    """The batched loop has one condition, so JAX has no need to choose between old and new of every array."""
+
+    def solve(shift):
+        return solver(lambda z: 0.5 * z + shift, jnp.zeros((3, 4)))
+
+    alone, together = jax.make_jaxpr(solve)(1.0), jax.make_jaxpr(jax.vmap(solve))(jnp.ones(5))
+    assert str(together).count("select_n") <= str(alone).count("select_n") + 1  # not one for each of the state's arrays
+
+
+@every_solver
 def test_pytrees_jit_and_vmap_agree_with_the_plain_call(solver):
     w = symmetric(6, 0.7)
 

@@ -47,4 +47,4 @@ def make_algorithm(name: str, **options) -> Algorithm:
             raise InputError(f"{option} of algorithm {name} cannot be negative, got {value}")
     if options.get("batch_size", 1) == 0:
         raise InputError(f"batch_size of algorithm {name} must be at least 1")
-    return ALGORITHMS[name](**options)
+    return ALGORITHMS[name](**{option: types[option](value) for option, value in options.items()})

@@ -1,7 +1,8 @@
 """The contract of an algorithm. A new one is one file, one line in `algorithms/__init__.py`, and the common test."""
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from functools import partial
 
 import jax
 
@@ -10,10 +11,18 @@ from fedlab_lite.clients import Problem
 
 @dataclass(frozen=True)
 class Algorithm(ABC):
-    """Hyper-parameters that every algorithm here has; each subclass adds its own and names the paper's symbol."""
+    """Hyper-parameters that every algorithm here has; each subclass adds its own and names the paper's symbol.
+
+    A pytree: the float hyper-parameters are its leaves, everything else is its structure. So a compiled round takes
+    step sizes and penalties as data, and one program serves a whole grid of them; an integer or a word is a program.
+    """
 
     lr: float = 0.01  # eta, step size of local SGD
     batch_size: int = 10  # rows a local step
+
+    def __init_subclass__(cls, **kwargs):
+        super().__init_subclass__(**kwargs)
+        jax.tree_util.register_pytree_node(cls, _split, partial(_join, cls))
 
     @abstractmethod
     def init(self, problem: Problem, key: jax.Array):
@@ -41,6 +50,21 @@ class Algorithm(ABC):
 
     def _sgd(self) -> dict:
         return {"lr": self.lr, "batch_size": self.batch_size}
+
+
+def _split(algorithm: Algorithm):
+    """Leaves (the floats, in order) and structure (names and values of the rest), as a pytree node is taken apart."""
+    floats = [field.name for field in fields(algorithm) if field.type is float]
+    rest = tuple((name, value) for name, value in vars(algorithm).items() if name not in floats)
+    return [getattr(algorithm, name) for name in floats], (tuple(floats), rest)
+
+
+def _join(cls: type[Algorithm], structure, leaves) -> Algorithm:
+    """The inverse; without __init__, whose checks are for numbers and not for tracers."""
+    names, rest = structure
+    algorithm = object.__new__(cls)
+    vars(algorithm).update(rest, **dict(zip(names, leaves, strict=True)))
+    return algorithm
 
 
 def shapes(problem: Problem) -> dict:

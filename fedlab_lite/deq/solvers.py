@@ -36,6 +36,19 @@ class Solution(NamedTuple):
     trace: jax.Array
 
 
+@jax.custom_batching.custom_vmap
+def _any(active: jax.Array) -> jax.Array:
+    """Whether any sample goes on. Under `vmap` the answer is one for the whole batch: the loop then has one condition
+    and its body runs as it stands, where a condition for each would make JAX select every array of the state again.
+    """
+    return jnp.any(active)
+
+
+@_any.def_vmap
+def _any_of_batch(axis_size: int, batched: list[bool], active: jax.Array):
+    return _any(active), False
+
+
 class _State(NamedTuple):
     step: jax.Array  # evaluations so far
     z: jax.Array  # [B, D]
@@ -133,7 +146,7 @@ def _solve(
         )
 
     last = jax.lax.while_loop(
-        lambda s: (s.step < max_iter) & jnp.any(s.active),
+        lambda s: (s.step < max_iter) & _any(s.active),
         body,
         _State(
             step=jnp.int32(0),

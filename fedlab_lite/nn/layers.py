@@ -14,6 +14,7 @@ import jax.numpy as jnp
 from flax import nnx
 
 from fedlab_lite.errors import InputError
+from fedlab_lite.nn import winograd
 
 HE_NORMAL = nnx.initializers.he_normal()
 
@@ -43,6 +44,8 @@ def conv2d(x: jax.Array, kernel: jax.Array, *, stride: int = 1, padding: str = "
       >>> conv2d(jnp.ones((1, 4, 4, 1)), jnp.ones((3, 3, 1, 1)))[0, 1, :, 0].tolist()
       [6.0, 9.0, 9.0, 6.0]
     """
+    if stride == 1 and winograd.pays(x.shape, kernel.shape):
+        return winograd.conv2d(x, kernel, padding=padding)
     size, _, channels, out = kernel.shape
     if padding == "SAME":
         x = _pad_same(_pad_same(x, 1, size, stride, 0.0), 2, size, stride, 0.0)
@@ -68,10 +71,17 @@ def max_pool(x: jax.Array, size: int = 2, stride: int = 2, padding: str = "VALID
         if size == stride:
             windows = x.shape[axis] // size
             x = jax.lax.slice_in_dim(x, 0, windows * size, axis=axis)
-            x = x.reshape(*x.shape[:axis], windows, size, *x.shape[axis + 1 :]).max(axis + 1)
+            x = x.reshape(*x.shape[:axis], windows, size, *x.shape[axis + 1 :])
+            entries = [part.squeeze(axis + 1) for part in jax.lax.split(x, [1] * size, axis + 1)]
         else:
-            x = reduce(jnp.maximum, _shifts(x, axis, size, stride))
+            entries = _shifts(x, axis, size, stride)
+        x = reduce(_larger, entries)
     return x
+
+
+def _larger(a: jax.Array, b: jax.Array) -> jax.Array:
+    """max(a, b), NaN included; the gradient goes to one of the two (b when equal), a plain selection."""
+    return jnp.where((a > b) | jnp.isnan(a), a, b)
 
 
 def group_norm(x: jax.Array, scale: jax.Array, offset: jax.Array, *, groups: int, epsilon: float = 1e-5) -> jax.Array:
