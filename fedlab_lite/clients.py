@@ -97,16 +97,18 @@ def for_clients(fn: Callable, *stacked, shared: tuple = (), executor: str = "aut
     def flatten_batch(axis_size, batched, stacked, shared):
         rows = jax.tree.leaves(stacked)[0].shape[1 if jax.tree.leaves(batched[0])[0] else 0]
 
-        def flat_rows(leaf, is_batched):
+        def flat(leaf, is_batched):
             leaf = leaf if is_batched else jnp.broadcast_to(leaf, (axis_size, *leaf.shape))
             return leaf.reshape(axis_size * rows, *leaf.shape[2:])
 
-        def flat_shared(leaf, is_batched):
-            leaf = leaf if is_batched else jnp.broadcast_to(leaf, (axis_size, *leaf.shape))
-            return jnp.repeat(leaf, rows, axis=0)
+        def one_row(of_batch, *args):  # what a row shares with its batch is looked up, not copied for every row
+            row, shared = args[: len(stacked)], args[len(stacked) :]
+            pick = jax.tree.map(lambda leaf, is_batched: leaf[of_batch] if is_batched else leaf, shared, batched[1])
+            return fn(*row, *pick)
 
-        flat = jax.tree.map(flat_rows, stacked, batched[0]), jax.tree.map(flat_shared, shared, batched[1])
-        result = for_clients(fn, *flat[0], *flat[1], executor=executor)
+        of_batch = jnp.repeat(jnp.arange(axis_size), rows)
+        flat_stacked = jax.tree.map(flat, stacked, batched[0])
+        result = for_clients(one_row, of_batch, *flat_stacked, shared=shared, executor=executor)
         unflat = jax.tree.map(lambda leaf: leaf.reshape(axis_size, rows, *leaf.shape[1:]), result)
         return unflat, jax.tree.map(lambda _: True, unflat)
 

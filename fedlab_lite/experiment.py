@@ -144,15 +144,15 @@ def _judged(algorithm, problem, state, num_seeds: int):
 
 
 @partial(jax.jit, static_argnames="num_seeds")
-def _evaluate(problem, client_params, num_seeds: int):
-    """`metrics.evaluate` for each seed; one program for every algorithm that trains this model."""
-    return _over_seeds(lambda params: evaluate(problem, params), num_seeds)(client_params)
+def _evaluate(problem, own, shared, num_seeds: int):
+    """`metrics.evaluate` for each seed; one program for all algorithms that share the same parts of this model."""
+    return _over_seeds(partial(evaluate, problem), num_seeds)(own, shared)
 
 
 def _judge(algorithm, problem, state, num_seeds: int):
     """Scalars by name, every client's accuracy, and whether state and loss are finite; each with the seed axis."""
     models, monitored, finite = _judged(algorithm, problem, state, num_seeds)
-    results = {name: _evaluate(problem, params, num_seeds) for name, params in models.items()}
+    results = {name: _evaluate(problem, *parts, num_seeds) for name, parts in models.items()}
     headline = results.pop("")
     scalars = {name: values.mean(1) for name, values in headline.items()}
     for judgement, result in results.items():

@@ -7,11 +7,12 @@ import optax
 from fedlab_lite.clients import ClientData, Problem, for_clients, in_chunks
 
 
-def evaluate(problem: Problem, client_params: dict, *, chunk: int = 100) -> dict[str, jax.Array]:
-    """Judge client i's model on client i's test rows.
+def evaluate(problem: Problem, own: dict, shared: dict, *, chunk: int = 100) -> dict[str, jax.Array]:
+    """Judge client i's model, `shared | own_i`, on client i's test rows.
 
     Args:
-      client_params: stacked params, leaves `[clients, ...]`.
+      own: the parts of params that every client has of its own, leaves `[clients, ...]`.
+      shared: the parts that are one for all; kept once, however many the clients.
       chunk: rows a forward pass.
 
     Returns: arrays `[clients]`: 'accuracy' (share of test rows, 0-1), 'loss' (mean cross-entropy); for equilibrium
@@ -19,7 +20,9 @@ def evaluate(problem: Problem, client_params: dict, *, chunk: int = 100) -> dict
     """
     model, data = problem.model, problem.data
 
-    def judge(test: ClientData, params: dict) -> dict[str, jax.Array]:
+    def judge(test: ClientData, own: dict, shared: dict) -> dict[str, jax.Array]:
+        params = shared | own
+
         def rows(batch):
             logits, solution = model.forward(params, batch[0])
             result = {
@@ -37,7 +40,7 @@ def evaluate(problem: Problem, client_params: dict, *, chunk: int = 100) -> dict
         return {name: jnp.sum(jnp.where(counts, values, 0)) / test.size for name, values in per_row.items()}
 
     test = ClientData(data.test_x, data.test_y, data.test_size)
-    return for_clients(judge, test, client_params, executor=problem.executor)
+    return for_clients(judge, test, own, shared=(shared,), executor=problem.executor)
 
 
 def message_bytes(messages: dict) -> dict[str, int]:

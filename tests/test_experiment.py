@@ -16,7 +16,6 @@ from kill_and_resume import kill_and_resume
 from fedlab_lite import experiment, files, store
 from fedlab_lite.algorithms import ALGORITHMS
 from fedlab_lite.algorithms.base import Algorithm, nothing_moves
-from fedlab_lite.clients import broadcast
 from fedlab_lite.errors import CorruptFileError, InputError, MissingDataError, OutputError
 from fedlab_lite.experiment import History, Settings, final_state, run
 
@@ -36,7 +35,7 @@ class Recorder(Algorithm):
         return {"params": params, "seen": seen, "key": key, "last": jnp.float32(distinct)}
 
     def models(self, problem, state):
-        return broadcast(state["params"], problem.num_clients)
+        return {}, state["params"]
 
     def other_models(self, problem, state):
         return {"same": self.models(problem, state)}

@@ -33,14 +33,14 @@ class Algorithm(ABC):
         """One communication round with the clients `cohort [m]`: pure and jit-able."""
 
     @abstractmethod
-    def models(self, problem: Problem, state) -> dict:
-        """Stacked params: what client i is judged with."""
+    def models(self, problem: Problem, state) -> tuple[dict, dict]:
+        """What client i is judged with, `shared | own_i`: the parts `own`, stacked, and the parts `shared` by all."""
 
     @abstractmethod
     def messages(self, problem: Problem) -> dict:
         """{'up': tree, 'down': tree} of `jax.ShapeDtypeStruct`: what crosses the network for one sampled client."""
 
-    def other_models(self, problem: Problem, state) -> dict[str, dict]:
+    def other_models(self, problem: Problem, state) -> dict[str, tuple[dict, dict]]:
         """Further judgements by name, each like `models`."""
         return {}
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import jax
 
 from fedlab_lite.algorithms.base import Algorithm, both_ways, shapes
-from fedlab_lite.clients import Problem, average, broadcast, local_sgd
+from fedlab_lite.clients import Problem, average, local_sgd
 
 
 @dataclass(frozen=True)
@@ -28,8 +28,8 @@ class FedAvg(Algorithm):
         client_params = problem.for_cohort(update, cohort, key, shared=(state["params"],))
         return {"params": average(client_params, problem.data.size[cohort])}
 
-    def models(self, problem: Problem, state: dict) -> dict:
-        return broadcast(state["params"], problem.num_clients)
+    def models(self, problem: Problem, state: dict) -> tuple[dict, dict]:
+        return {}, state["params"]
 
     def messages(self, problem: Problem) -> dict:
         return both_ways(shapes(problem))

@@ -25,7 +25,7 @@ class FedAvgFT(FedAvg):
     def round(self, problem: Problem, state: dict, cohort: jax.Array, key: jax.Array) -> dict:
         return super().round(problem, state, cohort, key) | {"round": state["round"] + 1}
 
-    def models(self, problem: Problem, state: dict) -> dict:
+    def models(self, problem: Problem, state: dict) -> tuple[dict, dict]:
         tuner = replace(self, epochs=self.ft_epochs)
 
         def tune(data, key, params):
@@ -33,7 +33,7 @@ class FedAvgFT(FedAvg):
 
         everybody = jnp.arange(problem.num_clients)
         key = jax.random.fold_in(jax.random.key(0), state["round"])
-        return problem.for_cohort(tune, everybody, key, shared=(state["params"],))
+        return problem.for_cohort(tune, everybody, key, shared=(state["params"],)), {}
 
-    def other_models(self, problem: Problem, state: dict) -> dict[str, dict]:
+    def other_models(self, problem: Problem, state: dict) -> dict[str, tuple[dict, dict]]:
         return {"global": super().models(problem, state)}

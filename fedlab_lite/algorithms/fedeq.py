@@ -87,11 +87,11 @@ class FeDEQ(Algorithm):
         theta = average(sent, jnp.ones(cohort.shape))
         return {"theta": theta, "thetas": thetas, "heads": heads, "duals": duals}
 
-    def models(self, problem: Problem, state: dict) -> dict:
-        return {"representation": broadcast(state["theta"], problem.num_clients), "head": state["heads"]}
+    def models(self, problem: Problem, state: dict) -> tuple[dict, dict]:
+        return {"head": state["heads"]}, {"representation": state["theta"]}
 
-    def other_models(self, problem: Problem, state: dict) -> dict[str, dict]:
-        return {"own": {"representation": state["thetas"], "head": state["heads"]}}
+    def other_models(self, problem: Problem, state: dict) -> dict[str, tuple[dict, dict]]:
+        return {"own": ({"representation": state["thetas"], "head": state["heads"]}, {})}
 
     def monitor(self, problem: Problem, state: dict) -> dict[str, jax.Array]:
         """'consensus': (1/n) sum_i ||theta_i - theta||_2, the residual of Fig. 11."""

@@ -31,8 +31,8 @@ class FedPer(Algorithm):
             "heads": put(state["heads"], cohort, trained["head"]),
         }
 
-    def models(self, problem: Problem, state: dict) -> dict:
-        return {"representation": broadcast(state["theta"], problem.num_clients), "head": state["heads"]}
+    def models(self, problem: Problem, state: dict) -> tuple[dict, dict]:
+        return {"head": state["heads"]}, {"representation": state["theta"]}
 
     def messages(self, problem: Problem) -> dict:
         return both_ways(shapes(problem)["representation"])

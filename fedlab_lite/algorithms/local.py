@@ -26,8 +26,8 @@ class Local(Algorithm):
         trained = problem.for_cohort(train, cohort, key, take(state["client_params"], cohort))
         return {"client_params": put(state["client_params"], cohort, trained)}
 
-    def models(self, problem: Problem, state: dict) -> dict:
-        return state["client_params"]
+    def models(self, problem: Problem, state: dict) -> tuple[dict, dict]:
+        return state["client_params"], {}
 
     def messages(self, problem: Problem) -> dict:
         return nothing_moves()
