@@ -1,5 +1,6 @@
 PYTHON ?= python3
 BIN := .venv/bin
+EACH_CORE := -n auto --dist worksteal
 
 .PHONY: reproduce test lint figures clean
 
@@ -8,8 +9,8 @@ reproduce: .venv/ready  ## the headline notebook of each paper on the embedded d
 	$(BIN)/python -m fedlab_lite report
 
 test: .venv/ready lint  ## the package's tests, then every notebook at `quick`
-	$(BIN)/python -m pytest
-	FEDLAB_FIGURES=$$(mktemp -d) $(BIN)/python -m pytest --nbmake --nbmake-timeout=600 --durations=0 notebooks
+	$(BIN)/python -m pytest $(EACH_CORE)
+	FEDLAB_FIGURES=$$(mktemp -d) $(BIN)/python -m pytest $(EACH_CORE) --nbmake --nbmake-timeout=600 --durations=0 notebooks
 
 lint: .venv/ready
 	$(BIN)/ruff check . && $(BIN)/ruff format --check .

@@ -40,8 +40,8 @@ def test_conv_equals_lax_and_so_does_its_gradient(size, stride, padding):
 @pytest.mark.parametrize("padding", ["SAME", "VALID"])
 def test_winograd_equals_lax_and_so_does_its_gradient(size, height, batch, padding):
     """At sizes that are no multiple of a tile, batches that are no multiple of a block, and in forward mode."""
-    x = jax.random.normal(KEY, (batch, height, 12, 8))
-    kernel = jax.random.normal(jax.random.fold_in(KEY, 1), (size, size, 8, 9)) / size
+    x = jax.random.normal(KEY, (batch, height, 12, 16))
+    kernel = jax.random.normal(jax.random.fold_in(KEY, 1), (size, size, 16, 17)) / size
     assert winograd.pays(x.shape, kernel.shape)
     tangents = jax.random.normal(jax.random.fold_in(KEY, 2), x.shape), kernel[::-1]
 
@@ -67,9 +67,9 @@ def test_minimal_filtering_is_exact(outputs, size):
 
 
 def test_conv_under_vmap_over_weights_and_inside_map():
-    for channels, batch in (3, 2), (8, 8):  # im2col; Winograd
+    for channels, batch in (3, 2), (16, 8):  # im2col; Winograd
         x = jax.random.normal(KEY, (3, batch, 8, 8, channels))
-        kernels = jax.random.normal(KEY, (3, 3, 3, channels, 8)) / channels
+        kernels = jax.random.normal(KEY, (3, 3, 3, channels, 16)) / channels
         want = jnp.stack([lax_conv(x[i], kernels[i], 1, "SAME") for i in range(3)])
         np.testing.assert_allclose(jax.vmap(conv2d)(x, kernels), want, atol=2e-5)
         np.testing.assert_allclose(jax.lax.map(lambda a: conv2d(*a), (x, kernels)), want, atol=2e-5)

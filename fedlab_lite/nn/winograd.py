@@ -66,7 +66,7 @@ def pays(x_shape: tuple[int, ...], kernel_shape: tuple[int, ...]) -> bool:
     transformed kernel. (On an accelerator float32 products lose digits that the transforms would magnify.)
     """
     (batch, height, width, _), (size, _, channels, out) = x_shape, kernel_shape
-    enough = min(channels, out) >= 8 and batch * height * width >= 512
+    enough = min(channels, out) >= 16 and batch * height * width >= 512
     return enough and size in OUTPUTS and jax.default_backend() == "cpu"
 
 
