@@ -2,7 +2,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 EACH_CORE := -n auto --dist worksteal
 
-.PHONY: reproduce test lint figures clean
+.PHONY: reproduce test lint bench figures clean
 
 reproduce: .venv/ready  ## the headline notebook of each paper on the embedded data, then ours / published
 	$(BIN)/python -m fedlab_lite run --headline
@@ -15,6 +15,9 @@ test: .venv/ready lint  ## the package's tests, then every notebook at `quick`
 lint: .venv/ready
 	$(BIN)/ruff check . && $(BIN)/ruff format --check .
 
+bench: .venv/ready  ## speed: ours, the limits and, where the extra `bench` is installed, the peers, as ratios
+	$(BIN)/python -m pytest tests/benchmarks --benchmark-only --benchmark-quiet --benchmark-storage=build/benchmarks $(BENCH)
+
 figures: .venv/ready  ## every committed figure again, each at the preset that its JSON names
 	$(BIN)/python -m fedlab_lite run --committed
 
@@ -23,5 +26,6 @@ clean:
 
 .venv/ready: pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[all]"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -e ".[all]"
+	$(BIN)/python -m compileall -q -j 0 .venv/lib  # what pip would do, on every core
 	touch $@

@@ -1,8 +1,8 @@
 """Many clients in one compiled program: `for_clients` applies one client's function to a cohort, `local_sgd` trains it.
 
-A client never knows how it is executed. `loop` is a plain Python loop, for reading and for checking; `map` runs one
-client after the other inside the program; `vmap` batches them. On several devices `map` and `vmap` shard the cohort
-over all of them. All agree to rounding on the same keys.
+A client never knows how it is executed. `loop` is a plain Python loop, for reading and for checking (it compiles anew
+at every call); `map` runs one client after the other inside the program; `vmap` batches them. On several devices `map`
+and `vmap` shard the cohort over all of them. All agree to rounding on the same keys.
 """
 
 from collections.abc import Callable

@@ -1,12 +1,11 @@
-"""Client steps a second of a round against the bare jitted step, in one run: python tests/benchmarks/client_steps.py
+"""Client steps: the workloads, a round of ours, and the bare step that bounds it; no clock here.
 
-The bare step is what a Python loop over one model and the same batches dispatches; a round adds the cohort, the
-shuffles, the last batches' masks and the average.
+Each contestant is a function of a workload that returns `run`, a call of which takes `workload.steps` steps of SGD.
 """
 
-import statistics
-import time
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import jax
 import jax.numpy as jnp
@@ -15,79 +14,112 @@ import numpy as np
 from fedlab_lite.algorithms import make_algorithm
 from fedlab_lite.clients import Problem, replicated
 from fedlab_lite.data.federated import Federated
-from fedlab_lite.nn.model import make_model
+from fedlab_lite.nn.model import Model, make_model
 
-WORKLOADS = {  # model, options, clients, rows a client, batch, epochs
-    "CNN 5x5x32, 5x5x64, 512; batch 32": ("cnn", {}, 10, 160, 32, 1),
-    "MLP 784-200-200-10; batch 10": ("mlp", {"width": 200, "depth": 2, "features": 0}, 10, 600, 10, 5),
-}
+LR = 0.01
 
 
-def make_problem(name: str, options: dict, clients: int, rows: int) -> Problem:
-    rng = np.random.default_rng(0)
+@dataclass(frozen=True)
+class Workload:
+    """A round of FedAvg: every client's SGD, then the average."""
 
-    def draw(n):
-        return rng.integers(0, 256, (n, 28, 28, 1)).astype(np.uint8), rng.integers(0, 10, n)
+    title: str
+    model: str
+    plain_model: str  # the same network without the package's layers
+    options: tuple[tuple[str, object], ...]
+    input_shape: tuple[int, int, int]
+    num_clients: int
+    rows: int  # of each client
+    batch_size: int  # divides `rows`, so that no contestant meets a ragged batch
+    epochs: int
 
-    train, test = [draw(rows) for _ in range(clients)], [draw(10) for _ in range(clients)]
-    data = Federated.stack(train, test, name="noise", source="random pixels", num_classes=10)
-    return Problem(data, make_model(name, (28, 28, 1), 10, **options))
+    @property
+    def steps(self) -> int:
+        return self.num_clients * self.epochs * (self.rows // self.batch_size)
+
+    def network(self, *, plain: bool = False) -> Model:
+        return make_model(self.plain_model if plain else self.model, self.input_shape, 10, **dict(self.options))
+
+    def data(self) -> tuple[np.ndarray, np.ndarray]:
+        """Noise: pixels `[clients, rows, H, W, C]`, uint8, and labels `[clients, rows]`."""
+        rng = np.random.default_rng(0)
+        shape = (self.num_clients, self.rows)
+        return rng.integers(0, 256, (*shape, *self.input_shape)).astype(np.uint8), rng.integers(0, 10, shape)
+
+    def problem(self, *, plain: bool = False) -> Problem:
+        clients = list(zip(*self.data(), strict=True))
+        data = Federated.stack(clients, clients, name="noise", source="random pixels", num_classes=10)
+        return Problem(jax.device_put(data, replicated()), self.network(plain=plain))
 
 
-def bare_step(problem: Problem, batch_size: int, steps: int):
-    """A Python loop over batches that lie on the device, one dispatch a step."""
+WORKLOADS = (
+    Workload("CNN 5x5x32, 5x5x64, 512; batch 32", "cnn", "plain_cnn", (), (28, 28, 1), 10, 160, 32, 1),
+    Workload(
+        "MLP 784-200-200-10; batch 10",
+        "mlp",
+        "mlp",
+        (("depth", 2), ("features", 0), ("width", 200)),
+        (28, 28, 1),
+        num_clients=10,
+        rows=600,
+        batch_size=10,
+        epochs=5,
+    ),
+    Workload(
+        "small ResNet, 64 channels at 32x32; batch 20",
+        "small_resnet",
+        "plain_small_resnet",
+        (),
+        (32, 32, 3),
+        num_clients=4,
+        rows=60,
+        batch_size=20,
+        epochs=1,
+    ),
+)
 
-    @jax.jit
-    def step(params, x, y):
-        gradient = jax.grad(problem.loss)(params, x, y, jnp.ones(batch_size))
-        return jax.tree.map(lambda p, g: p - 0.01 * g, params, gradient)
 
-    x, y = problem.data.x[0], problem.data.y[0]
-    batches = [(jnp.asarray(x[:batch_size]), jnp.asarray(y[:batch_size])) for _ in range(4)]
-    params = jax.jit(problem.model.init)(jax.random.key(0))
-
-    def run():
-        current = params
-        for i in range(steps):
-            current = step(current, *batches[i % 4])
-        jax.block_until_ready(current)
-
-    return run
-
-
-def round_of(problem: Problem, batch_size: int, epochs: int):
-    algorithm = make_algorithm("fedavg", lr=0.01, batch_size=batch_size, epochs=epochs)
-    problem = replace(problem, data=jax.device_put(problem.data, replicated()))
+@lru_cache(maxsize=1)  # it is run against every contestant of its workload
+def fedlab_round(workload: Workload) -> Callable[[], object]:
+    """One jitted round: cohort, shuffles, masks of last batches and average included."""
+    problem = workload.problem()
+    algorithm = make_algorithm("fedavg", lr=LR, batch_size=workload.batch_size, epochs=workload.epochs)
     step = jax.jit(algorithm.round, out_shardings=replicated())
-    state = jax.device_put(jax.jit(algorithm.init)(problem, jax.random.key(0)), replicated())
+    state = jax.device_put(algorithm.init(problem, jax.random.key(0)), replicated())
     everybody = jnp.arange(problem.num_clients)
     return lambda: jax.block_until_ready(step(problem, state, everybody, jax.random.key(1)))
 
 
-def seconds(*runs, repeats: int = 9) -> list[list[float]]:
-    """Each run's times, taken in turn, so that a slow moment of the machine falls on all of them."""
-    for run in runs:
-        run()
-    times = [[] for _ in runs]
-    for _ in range(repeats):
-        for run, taken in zip(runs, times, strict=True):
-            start = time.perf_counter()
-            run()
-            taken.append(time.perf_counter() - start)
-    return times
+def bare_step(workload: Workload) -> Callable[[], object]:
+    """A Python loop over batches of one client that lie on one device, one dispatch a step."""
+    return _bare_step(workload, workload.problem())
 
 
-def main() -> None:
-    print(f"{jax.device_count()} {jax.default_backend()} devices, jax {jax.__version__}")
-    for title, (name, options, clients, rows, batch_size, epochs) in WORKLOADS.items():
-        problem = make_problem(name, options, clients, rows)
-        steps = clients * epochs * -(-rows // batch_size)
-        bare, ours = seconds(bare_step(problem, batch_size, steps), round_of(problem, batch_size, epochs))
-        ratios = [a / b for a, b in zip(bare, ours, strict=True)]
-        bare, ours = steps / statistics.median(bare), steps / statistics.median(ours)
-        spread = f"ratio {statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
-        print(f"{title:36s} bare step {bare:8.1f}/s   round {ours:8.1f}/s   {spread}")
+def plain_bare_step(workload: Workload) -> Callable[[], object]:
+    """The same with Flax's layers: XLA's convolutions are at their best outside of a loop."""
+    return _bare_step(workload, workload.problem(plain=True))
 
 
-if __name__ == "__main__":
-    main()
+def _bare_step(workload: Workload, problem: Problem) -> Callable[[], object]:
+    @jax.jit
+    def step(params, x, y):
+        gradient = jax.grad(problem.loss)(params, x, y, jnp.ones(workload.batch_size))
+        return jax.tree.map(lambda p, g: p - LR * g, params, gradient)
+
+    x, y = (jax.device_put(np.asarray(leaf[0]), jax.devices()[0]) for leaf in (problem.data.x, problem.data.y))
+    starts = range(0, workload.rows, workload.batch_size)
+    batches = [(x[i : i + workload.batch_size], y[i : i + workload.batch_size]) for i in starts]
+    params = problem.model.init(jax.random.key(0))
+
+    def run():
+        current = params
+        for i in range(workload.steps):
+            current = step(current, *batches[i % len(batches)])
+        return jax.block_until_ready(current)
+
+    return run
+
+
+def shrunk(workload: Workload) -> Workload:
+    """A round of four steps, to see that it runs."""
+    return replace(workload, num_clients=2, rows=2 * workload.batch_size, epochs=1)

@@ -1,56 +1,139 @@
-"""Milliseconds and iterations of an equilibrium layer: python tests/benchmarks/equilibrium_layer.py
+"""An equilibrium layer with its gradient: the workloads, ours, and the evaluations that bound it; no clock here.
 
 Width 512, batch 64, z = tanh(W z + x) with x of scale 0.1 (nearly linear, so the spectral radius of W is felt),
-relative tolerance 1e-4. Gradient of a sum of squares with respect to W and x.
+relative tolerance 1e-4; the gradient of sum z^2 with respect to W and x, exact or one-step. Each contestant is a
+function of a workload that returns `run`, a call of which solves, differentiates and returns a `Result`.
 """
 
-import statistics
-import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property, lru_cache, partial
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from fedlab_lite.deq.gradients import equilibrium
+from fedlab_lite.deq.solvers import anderson
 
-WIDTH, BATCH = 512, 64
-
-
-def weights(kind: str, radius: float) -> jax.Array:
-    w = np.random.default_rng(0).normal(size=(WIDTH, WIDTH))
-    w = w + w.T if kind == "symmetric" else w
-    return jnp.asarray(w * radius / np.abs(np.linalg.eigvals(w)).max(), jnp.float32)
+TOLERANCE, MAX_ITER = 1e-4, 200
 
 
-def layer(w, x, z):
+class Result(NamedTuple):
+    """Gradients with respect to W and x, in any array type, and the solver's evaluations of the layer."""
+
+    gradients: tuple[Any, Any]
+    iterations: Any
+
+
+@dataclass(frozen=True)
+class Workload:
+    """`kind` and spectral radius of W; `gradient` is 'implicit' or 'one_step'."""
+
+    kind: str
+    radius: float
+    gradient: str
+    width: int = 512
+    batch: int = 64
+
+    @property
+    def title(self) -> str:
+        return f"equilibrium layer, W {self.kind} {self.radius}, {self.gradient} gradient"
+
+    @cached_property
+    def arrays(self) -> tuple[np.ndarray, np.ndarray]:
+        """W `[width, width]` and x `[batch, width]`, float32."""
+        rng = np.random.default_rng(0)
+        w = rng.normal(size=(self.width, self.width))
+        w = w + w.T if self.kind == "symmetric" else w
+        w = w * self.radius / np.abs(np.linalg.eigvals(w)).max()
+        return w.astype(np.float32), 0.1 * rng.normal(size=(self.batch, self.width)).astype(np.float32)
+
+    @cached_property
+    def solution(self) -> np.ndarray:
+        """z* in double precision."""
+        w, x = (a.astype(float) for a in self.arrays)
+        z = np.zeros_like(x)
+        for _ in range(300):
+            z = np.tanh(z @ w.T + x)
+        return z
+
+    @cached_property
+    def gradients(self) -> tuple[np.ndarray, np.ndarray]:
+        """What `run` should return, in double precision: by dense solves in place of iterations."""
+        w, _ = self.arrays
+        z = self.solution
+        slope, y = 1 - z**2, 2 * z
+        if self.gradient == "implicit":  # u = J^T u + y with J = diag(slope) W, sample by sample
+            systems = np.eye(self.width) - w.T * slope[:, None, :]
+            y = np.linalg.solve(systems, y[..., None])[..., 0]
+        return (y * slope).T @ z, y * slope
+
+
+WORKLOADS = tuple(
+    Workload(kind, radius, gradient)
+    for gradient in ("implicit", "one_step")
+    for kind, radius in (("gaussian", 0.5), ("gaussian", 0.9), ("symmetric", 0.9))
+)
+
+
+def layer(w: jax.Array, x: jax.Array, z: jax.Array) -> jax.Array:
     return jnp.tanh(z @ w.T + x)
 
 
-def measure(w, x, **options) -> tuple[float, int]:
-    def loss(w, x):
-        z, solution = equilibrium(layer, w, x, jnp.zeros_like(x), max_iter=100, backward_max_iter=100, **options)
-        return jnp.sum(z**2), solution.iterations.max()
+def jitted(workload: Workload, solve: Callable) -> Callable[[], Result]:
+    """`run` of a JAX contestant: `solve(w, x) -> (z, iterations)` differentiated and compiled whole."""
 
-    step = jax.jit(jax.value_and_grad(loss, (0, 1), has_aux=True))
-    (_, iterations), _ = jax.block_until_ready(step(w, x))
-    times = []
-    for _ in range(30):
-        start = time.perf_counter()
-        jax.block_until_ready(step(w, x))
-        times.append(1e3 * (time.perf_counter() - start))
-    return statistics.median(times), int(iterations)
+    @jax.jit
+    def step(w, x):
+        def loss(w, x):
+            z, iterations = solve(w, x)
+            return jnp.sum(z**2), iterations
 
+        return Result(*jax.grad(loss, (0, 1), has_aux=True)(w, x))
 
-def main() -> None:
-    x = 0.1 * jax.random.normal(jax.random.key(0), (BATCH, WIDTH))
-    print(f"{'W':16s} {'solver':12s} {'iterations':>10s} {'one-step':>10s} {'implicit':>10s}  (ms, forward + backward)")
-    for kind, radius in (("gaussian", 0.5), ("gaussian", 0.9), ("symmetric", 0.9)):
-        w = weights(kind, radius)
-        for solver in ("anderson", "fixed_point"):
-            one_step, iterations = measure(w, x, solver=solver, gradient="one_step")
-            implicit, _ = measure(w, x, solver=solver, gradient="implicit")
-            print(f"{kind} {radius:<6} {solver:12s} {iterations:10d} {one_step:10.1f} {implicit:10.1f}")
+    w, x = map(jnp.asarray, workload.arrays)
+    return lambda: jax.block_until_ready(step(w, x))
 
 
-if __name__ == "__main__":
-    main()
+def _equilibrium(workload: Workload, solver: str) -> Callable[[], Result]:
+    def solve(w, x):
+        limits = {"tol": TOLERANCE, "max_iter": MAX_ITER, "backward_tol": TOLERANCE, "backward_max_iter": MAX_ITER}
+        z, found = equilibrium(layer, w, x, jnp.zeros_like(x), solver=solver, gradient=workload.gradient, **limits)
+        return z, found.iterations.max()
+
+    return jitted(workload, solve)
+
+
+@lru_cache(maxsize=1)  # it is run against every contestant of its workload
+def fedlab_anderson(workload: Workload) -> Callable[[], Result]:
+    return _equilibrium(workload, "anderson")
+
+
+def fedlab_plain(workload: Workload) -> Callable[[], Result]:
+    """Plain iteration, for comparison with libraries that have no other."""
+    return _equilibrium(workload, "fixed_point")
+
+
+def evaluations_alone(workload: Workload) -> Callable[[], Result]:
+    """As many products with W, forwards and backwards, as ours needs, and nothing that tells where to stop.
+
+    Its gradient is wrong (plain steps get less far); what it costs is the limit.
+    """
+    w, x = map(jnp.asarray, workload.arrays)
+    solve = partial(anderson, tol=TOLERANCE, max_iter=MAX_ITER)
+    forward = solve(lambda z: layer(w, x, z), jnp.zeros_like(x))
+    transposed = jax.vjp(lambda z: layer(w, x, z), forward.z)[1]
+    backward = solve(lambda u: transposed(u)[0] + 2 * forward.z, 2 * forward.z).iterations.max()
+    evaluations = int(forward.iterations.max())
+    products = int(backward) if workload.gradient == "implicit" else 0
+
+    @jax.jit
+    def step(w, x):
+        z = jax.lax.fori_loop(0, evaluations, lambda _, z: layer(w, x, z), jnp.zeros_like(x))
+        z, vjp = jax.vjp(layer, w, x, z)
+        u = jax.lax.fori_loop(0, products, lambda _, u: vjp(u)[2] + 2 * z, 2 * z)
+        return Result(vjp(u)[:2], evaluations)
+
+    return lambda: jax.block_until_ready(step(w, x))

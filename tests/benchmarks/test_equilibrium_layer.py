@@ -1,0 +1,45 @@
+"""Milliseconds of an equilibrium layer, forwards and backwards: ours, the limit, the peers'. Run by `make bench`."""
+
+from collections.abc import Callable
+
+import equilibrium_layer
+import numpy as np
+import pytest
+from equilibrium_layer import WORKLOADS, Workload
+
+LIMIT = "limit: its evaluations alone"
+OURS = {
+    "fedlab_lite, Anderson": "equilibrium_layer:fedlab_anderson",
+    LIMIT: "equilibrium_layer:evaluations_alone",
+    "fedlab_lite, plain iteration": "equilibrium_layer:fedlab_plain",
+}
+TORCHDEQ = {"torchdeq, Anderson": "peers_torch:torchdeq_layer"}
+CONTESTS = {
+    "implicit": OURS | TORCHDEQ | {"jaxopt, Anderson": "peers_jax:jaxopt_layer"},
+    "one_step": OURS | TORCHDEQ | {"optimistix, plain iteration": "peers_jax:optimistix_layer"},
+}
+ROUNDS = 25
+
+
+@pytest.mark.filterwarnings("ignore")  # a peer's deprecations are its own
+@pytest.mark.parametrize(
+    ("workload", "who", "name"),
+    [
+        pytest.param(workload, who, name, id=f"{workload.kind}-{workload.radius}-{workload.gradient}-{who}")
+        for workload in WORKLOADS
+        for who, name in CONTESTS[workload.gradient].items()
+    ],
+)
+def test_equilibrium_layer(contestant: Callable, measure: Callable, workload: Workload, who: str, name: str) -> None:
+    run = contestant(name)(workload)
+    result = run()
+    note = f"{int(result.iterations)} iterations"
+    if who != LIMIT:  # the same work is the same gradient
+        exact = workload.gradients
+        errors = [
+            np.linalg.norm(np.asarray(g) - e) / np.linalg.norm(e) for g, e in zip(result.gradients, exact, strict=True)
+        ]
+        assert max(errors) < 1e-2
+        note += f", gradient to {max(errors):.0e}"
+    ours = equilibrium_layer.fedlab_anderson(workload)
+    measure(run, ours, group=workload.title, who=who, rounds=ROUNDS, note=note)
