@@ -1,5 +1,7 @@
 """Parameter counts of the papers' tables, and what every model must do."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -61,23 +63,28 @@ def test_counts_of_the_literature():
 @pytest.mark.parametrize("name", ["mlp", "cnn", "deq_mlp", "resnet14", "deq_resnet_s"])
 def test_every_model_on_uint8_images(name):
     model = make_model(name, FEMNIST, 7, **SMALL[name])
-    params = jax.jit(model.init)(jax.random.key(0))
+    params = model.init(jax.random.key(0))
     x = jax.random.randint(jax.random.key(1), (3, *FEMNIST), 0, 256).astype(jnp.uint8)
-    logits, solution = jax.jit(model.forward)(params, x)
+
+    @jax.jit
+    @partial(jax.grad, has_aux=True)
+    def everything(params):
+        logits, solution = model.forward(params, x)
+        return jnp.sum(logits**2), (logits, solution, model.represent(params, x))
+
+    gradient, (logits, solution, features) = everything(params)
     assert logits.shape == (3, 7)
     assert np.isfinite(logits).all()
-    features = jax.jit(model.represent)(params, x)
     np.testing.assert_allclose(model.classify(params["head"], features), logits, atol=1e-4)
     if solution is not None:
         assert solution.residual.shape == (3,)
-    gradient = jax.jit(jax.grad(lambda p: jnp.sum(model.apply(p, x) ** 2)))(params)
     assert jax.tree.structure(gradient) == jax.tree.structure(params)
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(gradient))
     assert all(float(jnp.abs(leaf).max()) > 0 for leaf in jax.tree.leaves(gradient))
 
 
 def test_a_sample_does_not_see_the_rest_of_its_batch():
-    model = make_model("deq_resnet_s", FEMNIST, 5, channels=8)
+    model = make_model("deq_resnet_s", FEMNIST, 7, **SMALL["deq_resnet_s"])
     params = model.init(jax.random.key(0))
     x = jax.random.uniform(jax.random.key(1), (4, *FEMNIST))
     apply = jax.jit(model.apply)
