@@ -72,7 +72,7 @@ def max_pool(x: jax.Array, size: int = 2, stride: int = 2, padding: str = "VALID
             windows = x.shape[axis] // size
             x = jax.lax.slice_in_dim(x, 0, windows * size, axis=axis)
             x = x.reshape(*x.shape[:axis], windows, size, *x.shape[axis + 1 :])
-            entries = [part.squeeze(axis + 1) for part in jax.lax.split(x, [1] * size, axis + 1)]
+            entries = winograd.unstack(x, axis + 1)
         else:
             entries = _shifts(x, axis, size, stride)
         x = reduce(_larger, entries)

@@ -43,14 +43,14 @@ def _combine(matrix: np.ndarray, parts: list[jax.Array], axis: int) -> jax.Array
     return jnp.stack(rows, axis)
 
 
-def _unstack(x: jax.Array, axis: int) -> list[jax.Array]:
+def unstack(x: jax.Array, axis: int) -> list[jax.Array]:
     """The slices of an axis. `split`, because its gradient is one concatenation; that of indexing is a pad a slice."""
     return [part.squeeze(axis) for part in jax.lax.split(x, [1] * x.shape[axis], axis)]
 
 
 def _tiles(x: jax.Array, BT: np.ndarray, axis: int, count: int) -> jax.Array:
     """B^T over the `count` overlapping tiles of axis `axis` of `x [..., tiles, m, ...]`; the n values come first."""
-    parts = _unstack(x, axis + 1)
+    parts = unstack(x, axis + 1)
     outputs = len(parts)
 
     def entry(a):
@@ -86,8 +86,8 @@ def conv2d(x: jax.Array, kernel: jax.Array, *, padding: str = "SAME") -> jax.Arr
     rows, columns = -(-height // m), -(-width // m)
     more = -(-n // m) - 1  # tiles that the last one reaches into
 
-    by_row = _combine(G, _unstack(kernel, 0), 0)
-    weights = _combine(G, _unstack(by_row, 1), 0).reshape(n * n, channels, out)
+    by_row = _combine(G, unstack(kernel, 0), 0)
+    weights = _combine(G, unstack(by_row, 1), 0).reshape(n * n, channels, out)
 
     def block(x, weights):
         ends = [
@@ -98,7 +98,7 @@ def conv2d(x: jax.Array, kernel: jax.Array, *, padding: str = "SAME") -> jax.Arr
         tiles = _tiles(_tiles(tiles, BT, 1, rows), BT, 3, columns)
         products = tiles.reshape(n * n, -1, channels) @ weights
         products = products.reshape(n, n, -1, rows, columns, out)
-        y = _combine(AT, _unstack(_combine(AT, _unstack(products, 0), 4), 0), 2)
+        y = _combine(AT, unstack(_combine(AT, unstack(products, 0), 4), 0), 2)
         return y.reshape(-1, rows * m, columns * m, out)[:, :height, :width]
 
     at_once = max(1, round(BLOCK_BYTES / (4 * n * n * rows * columns * (channels + out))))
