@@ -21,6 +21,7 @@ from fedlab_lite.errors import choose
 from fedlab_lite.nn.model import Model
 
 EXECUTORS = ("auto", "loop", "map", "vmap")
+PADDING = 0  # the token that fills up a window: it is never counted
 
 
 class ClientData(NamedTuple):
@@ -29,6 +30,16 @@ class ClientData(NamedTuple):
     x: jax.Array
     y: jax.Array
     size: jax.Array
+
+
+class Batch(NamedTuple):
+    """What a loss sees in one step: rows, which of them count, and what a model in training may need."""
+
+    x: jax.Array  # [B, ...]
+    y: jax.Array  # [B, ...]
+    weight: jax.Array  # [B], 1 or 0
+    key: jax.Array | None = None  # of this step, for dropout; None: none
+    z0: jax.Array | None = None  # [B, ...], each row's last equilibrium; zeros: not seen yet; None: no warm start
 
 
 def take(tree, cohort: jax.Array | int):
@@ -147,22 +158,34 @@ class Problem:
     data: Federated
     model: Model = field(metadata={"static": True})
     executor: str = field(default="auto", metadata={"static": True})
+    newcomers: Federated | None = None  # clients that join when the others have been trained
 
     @property
     def num_clients(self) -> int:
         return self.data.num_clients
 
     def row_loss(self, logits: jax.Array, y: jax.Array) -> jax.Array:
-        """Loss of each row `[B]`: cross-entropy of `logits [B, C]` and labels `y [B]`."""
+        """Cross-entropy of `logits [B, C]` and labels `y [B]`: `[B]`; of tokens `[B, T, C]`, `[B, T]`: `[B, T]`."""
         return optax.softmax_cross_entropy_with_integer_labels(logits, y)
 
-    def mean_loss(self, logits: jax.Array, y: jax.Array, weight: jax.Array) -> jax.Array:
-        """Mean of `row_loss` over the rows that `weight [B]` counts."""
-        return jnp.sum(self.row_loss(logits, y) * weight) / jnp.maximum(weight.sum(), 1)
+    def counted(self, y: jax.Array, weight: jax.Array) -> jax.Array:
+        """What of `y` counts, 1 or 0: the labels of the rows that `weight [B]` counts; of token rows, no padding."""
+        return weight if y.ndim == 1 else weight[:, None] * (y != PADDING)
 
-    def loss(self, params: dict, x: jax.Array, y: jax.Array, weight: jax.Array) -> jax.Array:
-        """Mean loss of `x [B, ...]`, `y [B]` under `params`."""
-        return self.mean_loss(self.model.apply(params, x), y, weight)
+    def mean_loss(self, logits: jax.Array, y: jax.Array, weight: jax.Array) -> jax.Array:
+        """Mean of `row_loss` over the labels or tokens that count."""
+        counted = self.counted(y, weight)
+        return jnp.sum(self.row_loss(logits, y) * counted) / jnp.maximum(counted.sum(), 1)
+
+    def loss(self, params: dict, batch: Batch) -> tuple[jax.Array, jax.Array | None]:
+        """Mean loss of a batch in training, and its rows' equilibria `[B, ...]` (None: an explicit model)."""
+        logits, solution = self.model.forward(params, batch.x, key=batch.key, z0=batch.z0)
+        return self.mean_loss(logits, batch.y, batch.weight), solution and solution.z
+
+    def equilibria(self, *rows: int) -> jax.Array | None:
+        """A memory of equilibria `[*rows, ...]` for `local_sgd`, nothing seen yet; None for an explicit model."""
+        shape = self.model.equilibrium_shape()
+        return None if shape is None else jnp.zeros((*rows, *shape))
 
     def project(self, params: dict) -> dict:
         """Params with the representation inside the model's constraint set, if it has one."""
@@ -201,6 +224,7 @@ def local_sgd(
     epochs: int,
     batch_size: int,
     project: Callable = lambda params: params,
+    memory: jax.Array | None = None,
 ):
     """One client's SGD: `epochs` passes over its rows in fresh random order, `batch_size` rows a step.
 
@@ -208,41 +232,50 @@ def local_sgd(
     loops' bounds are data, not shapes, so one compilation serves clients of every size.
 
     Args:
-      loss: `loss(params, x [B, ...], y [B], weight [B]) -> scalar`, a mean over the rows of weight 1.
+      loss: `loss(params, batch: Batch) -> (scalar, z)`: a mean over the rows that count, and the rows' equilibria
+        (None where there are none).
       params: the tree that is trained (what stays fixed lives in `loss`).
-      data: `x [n, ...]`, `y [n]`, `size []`.
-      key: shuffles the rows.
+      data: `x [n, ...]` (or a tree of them), `y [n]`, `size []`.
+      key: shuffles the rows and seeds each step's dropout.
       lr: step size eta. epochs: passes. batch_size: rows a step.
       project: applied after every step (eq. (4) in FeDEQ).
+      memory: `[n, ...]`, every row's last equilibrium (FeDEQ, Sec. III-B1): where the solver starts when the row comes
+        up again. `Problem.equilibria` makes one.
 
-    Returns: the trained params.
+    Returns: the trained params; with a memory, the pair (params, memory).
 
     Example (least squares on two rows; one step of full batch):
       >>> data = ClientData(jnp.array([[1.0], [2.0]]), jnp.array([0, 0]), jnp.int32(2))
-      >>> square = lambda w, x, y, weight: jnp.sum(weight * (x[:, 0] * w) ** 2) / 2 / weight.sum()
+      >>> square = lambda w, b: (jnp.sum(b.weight * (b.x[:, 0] * w) ** 2) / 2 / b.weight.sum(), None)
       >>> float(local_sgd(square, jnp.float32(1), data, jax.random.key(0), lr=0.1, epochs=1, batch_size=2))
       0.75
     """
     data = jax.tree.map(jnp.asarray, data)
-    rows = data.x.shape[0]
+    rows = data.y.shape[0]
     batch_size = min(batch_size, rows)
     steps = (data.size + batch_size - 1) // batch_size
     valid = jnp.arange(rows + batch_size) < data.size
 
-    def epoch(index, params):
-        noise = jax.random.uniform(jax.random.fold_in(key, index), (rows,))
+    def epoch(index, carry):
+        order_key, step_key = jax.random.split(jax.random.fold_in(key, index))
+        noise = jax.random.uniform(order_key, (rows,))
         order = jnp.argsort(jnp.where(valid[:rows], noise, 2.0))  # rows that count come first
         order = jnp.concatenate([order, jnp.zeros(batch_size, order.dtype)])
 
-        def step(index, params):
-            batch = jax.lax.dynamic_slice(order, (index * batch_size,), (batch_size,))
+        def step(index, carry):
+            params, memory = carry
+            chosen = jax.lax.dynamic_slice(order, (index * batch_size,), (batch_size,))
             weight = jax.lax.dynamic_slice(valid, (index * batch_size,), (batch_size,)).astype(jnp.float32)
-            gradient = jax.grad(loss)(params, data.x[batch], data.y[batch], weight)
-            return project(jax.tree.map(lambda p, g: p - lr * g, params, gradient))
+            z0 = None if memory is None else memory[chosen]
+            batch = Batch(take(data.x, chosen), data.y[chosen], weight, jax.random.fold_in(step_key, index), z0)
+            gradient, z = jax.grad(loss, has_aux=True)(params, batch)
+            params = project(jax.tree.map(lambda p, g: p - lr * g, params, gradient))
+            return params, None if memory is None else memory.at[chosen].set(z)
 
-        return jax.lax.fori_loop(0, steps, step, params)
+        return jax.lax.fori_loop(0, steps, step, carry)
 
-    return jax.lax.fori_loop(0, epochs, epoch, params)
+    params, memory = jax.lax.fori_loop(0, epochs, epoch, (params, memory))
+    return params if memory is None else (params, memory)
 
 
 def in_chunks(fn: Callable, rows, size: jax.Array, chunk: int):
@@ -280,12 +313,14 @@ def fit_head(
 ):
     """Train a client's head on a fixed representation: each row is represented once, then `local_sgd` on features.
 
-    The same as SGD through the whole network with the representation frozen, at the cost of one forward pass.
+    The same as SGD through the whole network with the representation frozen and its dropout off, at the cost of one
+    forward pass.
     """
     model = problem.model
     features = in_chunks(lambda x: model.represent({"representation": representation}, x), data.x, data.size, chunk)
 
-    def loss(head, features, y, weight):
-        return problem.mean_loss(model.classify(head, features), y, weight)
+    def loss(head, batch):
+        logits = model.classify(head, batch.x, key=batch.key)
+        return problem.mean_loss(logits, batch.y, batch.weight), None
 
     return local_sgd(loss, head, ClientData(features, data.y, data.size), key, **sgd)

@@ -1,5 +1,8 @@
 """What is reported: accuracy of every client, and the bytes that cross the network."""
 
+from collections.abc import Callable
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import optax
@@ -7,28 +10,35 @@ import optax
 from fedlab_lite.clients import ClientData, Problem, for_clients, in_chunks
 
 
-def evaluate(problem: Problem, own: dict, shared: dict, *, chunk: int = 100) -> dict[str, jax.Array]:
+def evaluate(
+    problem: Problem, own: dict, shared: dict, *, predictor: Callable | None = None, chunk: int = 100
+) -> dict[str, jax.Array]:
     """Judge client i's model, `shared | own_i`, on client i's test rows.
 
     Args:
       own: the parts of params that every client has of its own, leaves `[clients, ...]`.
       shared: the parts that are one for all; kept once, however many the clients.
+      predictor: `predictor(problem, params, train: ClientData)` makes one client's `answer(x) -> (logits, solution)`
+        with the help of its training rows; None: the model answers by itself. A pytree.
       chunk: rows a forward pass.
 
-    Returns: arrays `[clients]`: 'accuracy' (share of test rows, 0-1), 'loss' (mean cross-entropy); for equilibrium
-      models also 'residual' (mean relative residual of the solver) and 'iterations' (mean over rows).
+    Returns: arrays `[clients]`: 'accuracy' (share of test labels, or of tokens that are no padding, 0-1), 'loss' (mean
+      cross-entropy); for equilibrium models also 'residual' (mean relative residual of the solver) and 'iterations'
+      (mean over rows).
     """
-    model, data = problem.model, problem.data
+    data = problem.data
 
-    def judge(test: ClientData, own: dict, shared: dict) -> dict[str, jax.Array]:
+    def judge(test: ClientData, own: dict, train: tuple, shared: dict, predictor) -> dict[str, jax.Array]:
         params = shared | own
+        answer = predictor(problem, params, *train) if train else partial(problem.model.forward, params)
 
         def rows(batch):
-            logits, solution = model.forward(params, batch[0])
-            result = {
-                "accuracy": (logits.argmax(-1) == batch[1]).astype(jnp.float32),
-                "loss": problem.row_loss(logits, batch[1]),
-            }
+            x, y = batch
+            logits, solution = answer(x)
+            counted = problem.counted(y, jnp.ones(y.shape[0]))
+            losses = problem.row_loss(logits, y)
+            sums = {"accuracy": (logits.argmax(-1) == y) * counted, "loss": losses * counted, "counted": counted}
+            result = {name: values.reshape(len(y), -1).sum(1) for name, values in sums.items()}
             if solution is not None:
                 length = jax.vmap(optax.tree.norm)(solution.z)
                 result["residual"] = solution.residual / jnp.maximum(length, jnp.finfo(length.dtype).tiny)
@@ -36,11 +46,14 @@ def evaluate(problem: Problem, own: dict, shared: dict, *, chunk: int = 100) -> 
             return result
 
         per_row = in_chunks(rows, (test.x, test.y), test.size, chunk)
-        counts = jnp.arange(test.y.shape[0]) < test.size
-        return {name: jnp.sum(jnp.where(counts, values, 0)) / test.size for name, values in per_row.items()}
+        seen = jnp.arange(test.y.shape[0]) < test.size
+        sums = {name: jnp.sum(jnp.where(seen, values, 0)) for name, values in per_row.items()}
+        labels = jnp.maximum(sums.pop("counted"), 1)
+        return {name: value / (labels if name in ("accuracy", "loss") else test.size) for name, value in sums.items()}
 
     test = ClientData(data.test_x, data.test_y, data.test_size)
-    return for_clients(judge, test, own, shared=(shared,), executor=problem.executor)
+    train = () if predictor is None else (ClientData(data.x, data.y, data.size),)
+    return for_clients(judge, test, own, train, shared=(shared, predictor), executor=problem.executor)
 
 
 def message_bytes(messages: dict) -> dict[str, int]:

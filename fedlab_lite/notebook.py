@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fedlab_lite import experiment, files, papers
+from fedlab_lite import experiment, files, papers, progress
 from fedlab_lite.errors import InputError, MissingDataError, choose
 from fedlab_lite.papers import Item
 from fedlab_lite.settings import check_type
@@ -69,8 +69,7 @@ def check_parameters(file: Path, values: Mapping[str, Any]) -> None:
 def compute(item: Item, preset: str, values: Mapping[str, Any], *, force: bool = False) -> int:
     """Fill the run store with what an item needs at a preset; returns how many runs that are."""
     runs = papers.settings(*item, preset, **values)
-    for settings in runs.values():
-        experiment.run(settings, force=force)
+    experiment.run_all(list(runs.values()), force=force)
     return len(runs)
 
 
@@ -88,7 +87,7 @@ def render(item: Item, preset: str, values: Mapping[str, Any], output: Path | No
     output = output or files.project_root() / "build" / "notebooks" / item.paper / file.name
     output.parent.mkdir(parents=True, exist_ok=True)
     values = {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
-    watched = experiment.watched()
+    watched = progress.watched()
     before = os.environ.get("FEDLAB_BATCH")
     os.environ["FEDLAB_BATCH"] = "1"  # the kernel inherits it: no progress bars in a stored notebook
     try:

@@ -82,6 +82,7 @@ class Settings:
     dataset: str = "glyphs"  # 'glyphs', 'textures', 'textures100', or a real data set
     partition: str = "natural"  # 'iid', 'by_label', 'dirichlet', 'natural'
     num_clients: int = 20
+    unseen_clients: int = 0  # of them, the last ones: they take no part and join when the others are judged
     classes_per_client: int = 2  # for 'by_label'
     alpha: float = 0.5  # for 'dirichlet'
     train_size: int | None = None  # training rows over all clients; None: all there are
@@ -121,9 +122,15 @@ class Settings:
                 raise InputError(f"{name} must be at least {bound}, got {value}")
         if not self.alpha > 0:
             raise InputError(f"alpha must be positive, got {self.alpha}; Dirichlet parameters are 0.1 to 10 or so")
-        if self.cohort_size is not None and self.cohort_size > self.num_clients:
+        if not 0 <= self.unseen_clients < self.num_clients:
             raise InputError(
-                f"cohort_size {self.cohort_size} is more than num_clients {self.num_clients}; None takes all of them"
+                f"unseen_clients is {self.unseen_clients} of {self.num_clients} clients; at least one must train, "
+                "so choose 0 or more, and fewer than num_clients"
+            )
+        training = self.num_clients - self.unseen_clients
+        if self.cohort_size is not None and self.cohort_size > training:
+            raise InputError(
+                f"cohort_size {self.cohort_size} is more than the {training} clients that train; None takes all of them"
             )
         if not self.seeds or len(set(self.seeds)) != len(self.seeds) or min(self.seeds) < 0:
             raise InputError(f"seeds must be different integers >= 0, at least one, got {self.seeds}")

@@ -24,11 +24,14 @@ class ScalarModel:
     def represent(self, params, x):
         return jnp.stack([params["representation"]["theta"] * x[:, 0], x[:, 1]], axis=1)
 
-    def classify(self, head, features):
+    def classify(self, head, features, *, key=None):
         return features[:, 0] + head["w"] * features[:, 1]
 
-    def forward(self, params, x):
+    def forward(self, params, x, *, key=None, z0=None):
         return self.apply(params, x), None
+
+    def equilibrium_shape(self):
+        return None
 
     def apply(self, params, x):
         return self.classify(params["head"], self.represent(params, x))

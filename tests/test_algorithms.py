@@ -1,6 +1,7 @@
 """The common test that every algorithm passes, and rounds computed by hand."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -10,6 +11,8 @@ from helpers import blobs, quadratic_problem
 
 from fedlab_lite.algorithms import ALGORITHMS, algorithm_options, make_algorithm
 from fedlab_lite.algorithms.fedeq import lagrangian_terms
+from fedlab_lite.clients import ClientData, Problem, take
+from fedlab_lite.data.federated import Federated
 from fedlab_lite.errors import InputError
 from fedlab_lite.metrics import evaluate, message_bytes
 from fedlab_lite.nn.model import count_params
@@ -51,9 +54,14 @@ class TestEveryAlgorithm:
         state = jax.eval_shape(algorithm.init, problem, KEY)
         one = jax.eval_shape(problem.model.init, KEY)
         others = jax.eval_shape(algorithm.other_models, problem, state)
-        for own, shared in [jax.eval_shape(algorithm.models, problem, state), *others.values()]:
+        unseen = replace(problem, data=problem.data.split(2)[1])  # two newcomers
+        joined = jax.eval_shape(algorithm.join, unseen, state, KEY)
+        assert "" in joined
+        judged = [jax.eval_shape(algorithm.models, problem, state), *others.values(), *joined.values()]
+        for own, shared in judged:
+            clients = 2 if any(own is models[0] for models in joined.values()) else problem.num_clients
             assert not own.keys() & shared.keys()
-            assert all(leaf.shape[0] == problem.num_clients for leaf in jax.tree.leaves(own))
+            assert all(leaf.shape[0] == clients for leaf in jax.tree.leaves(own))
             shapes = jax.tree.map(lambda a: a.shape[1:], own) | jax.tree.map(lambda a: a.shape, shared)
             assert shapes == jax.tree.map(lambda a: a.shape, one)
 
@@ -86,10 +94,31 @@ class TestEveryAlgorithm:
         b = run_rounds(algorithm, problem, 2, COHORT[::-1])
         jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, atol=1e-6), a, b)
 
+    def test_newcomers_do_better_than_the_untrained(self, name, problem):
+        """Algorithms that adapt to a newcomer's rows, or whose shared params fit it, lower its loss."""
+        algorithm = make_algorithm(name, lr=0.1, join_epochs=5)
+        seen, newcomers = problem.data.split(2)
+        training, unseen = replace(problem, data=seen), replace(problem, data=newcomers)
+        state = run_rounds(algorithm, training, 8, jnp.arange(3))
+        models = jax.jit(algorithm.join)(unseen, state, KEY)[""]
+        loss = jax.jit(partial(evaluate, predictor=algorithm.predictor()))(unseen, *models)["loss"]
+        start = evaluate(unseen, {}, problem.model.init(KEY))["loss"]
+        assert float(loss.mean()) < 0.8 * float(start.mean())
+
+    def test_hyper_parameters_are_data(self, name, problem):
+        """A sweep over step sizes and epochs: one program, each row as if alone."""
+        algorithms = [make_algorithm(name, lr=lr, epochs=epochs) for lr, epochs in ((0.05, 1), (0.1, 2))]
+        together = jax.tree.map(lambda *leaves: jnp.stack(leaves), *algorithms)
+        state = algorithms[0].init(problem, KEY)
+        step = jax.jit(jax.vmap(lambda a: a.round(problem, state, COHORT, KEY)))
+        for row, algorithm in enumerate(algorithms):
+            alone = jax.jit(algorithm.round)(problem, state, COHORT, KEY)
+            jax.tree.map(lambda a, b, i=row: np.testing.assert_allclose(a[i], b, atol=1e-6), step(together), alone)
+
     def test_bytes(self, name, problem):
         params = jax.eval_shape(problem.model.init, KEY)
         whole, shared = 4 * count_params(params), 4 * count_params(params["representation"])
-        want = {"local": 0, "fedavg": whole, "fedavg_ft": whole}.get(name, shared)
+        want = 0 if name == "local" else shared if name in ("fedper", "fedrep", "fedeq") else whole
         assert message_bytes(make_algorithm(name).messages(problem)) == {"up": want, "down": want}
 
 
@@ -116,6 +145,71 @@ def test_fedavg_ft_by_hand():
     problem, algorithm, state = one_round("fedavg_ft", ft_epochs=1)
     np.testing.assert_allclose(algorithm.models(problem, state)[0]["representation"]["theta"], [0.5, 2.5])
     np.testing.assert_allclose(algorithm.other_models(problem, state)["global"][1]["head"]["w"], 1.0)
+
+
+def test_ditto_by_hand():
+    """w as FedAvg's: 1. v_i from 0, lambda = 1: gradient -y + (0 - 0), so 0.5 and 2.5. Round 2, client 1, received 1:
+    residual 5 - 5 = 0 (theta + w), pull 2.5 - 1 = 1.5, so v = 2.5 - 0.5 * 1.5 = 1.75; client 0 keeps its own.
+    """
+    problem, algorithm, state = one_round("ditto", personal_epochs=1, prox=1.0)
+    assert float(state["params"]["representation"]["theta"]) == pytest.approx(1.0)
+    np.testing.assert_allclose(state["client_params"]["head"]["w"], [0.5, 2.5])
+    after = algorithm.round(problem, state, jnp.array([1]), KEY)
+    np.testing.assert_allclose(after["client_params"]["head"]["w"], [0.5, 1.75])
+    joined = algorithm.join(replace(problem, data=problem.data.split(1)[1]), state, KEY)[""][0]
+    # a newcomer of y = 5, join_epochs = 3, from w = (1, 1): residual -3; 1 + 1.5 = 2.5; pull 1.5, residual 0: 1.75; ...
+    assert float(joined["head"]["w"][0]) == pytest.approx(1.75 - 0.5 * (3.5 - 5 + 0.75))
+
+
+@dataclass(frozen=True)
+class Identity:
+    """Features are x itself, all labels equally likely."""
+
+    def represent(self, params, x):
+        return x
+
+    def forward(self, params, x):
+        return jnp.zeros((len(x), 2)), None
+
+
+class TestNearestNeighbours:
+    """Two clients of one-dimensional features; the model says 0.5 / 0.5 everywhere."""
+
+    @staticmethod
+    def problem(texts=False):
+        x = np.array([[[0.0], [1.0], [3.0], [9.0]], [[0.0], [1.0], [2.0], [9.0]]], np.float32)
+        y = np.array([[0, 1, 1, 1], [1, 0, 0, 0]], np.int32)
+        size = np.array([3, 3], np.int32)  # the fourth row is padding
+        queries = np.array([[[0.2]], [[0.2]]], np.float32)
+        answers, one = np.array([[0], [1]], np.int32), np.array([1, 1], np.int32)
+        data = Federated(x, y, size, queries, answers, one, x[:0, 0], "line", "made by a test", 2)
+        return Problem(data, Identity(), "map")
+
+    def answer(self, client, **options):
+        problem = self.problem()
+        train = ClientData(*take((problem.data.x, problem.data.y, problem.data.size), client))
+        answer = make_algorithm("knn_per", **options).predictor()(problem, {}, train)
+        return np.exp(answer(jnp.array([[0.2]]))[0])[0]
+
+    def test_votes_by_hand(self):
+        """Client 0, query 0.2: distances 0.2 (label 0) and 0.8 (label 1): 1 / (1 + e^-0.6) = 0.6457 for label 0."""
+        np.testing.assert_allclose(self.answer(0, k=2, mix=1.0), [0.6457, 0.3543], atol=1e-4)
+        np.testing.assert_allclose(self.answer(0, k=2, mix=0.5), [0.5728, 0.4272], atol=1e-4)
+        np.testing.assert_allclose(self.answer(1, k=1, mix=1.0), [0.0, 1.0], atol=1e-6)
+        # squared: 0.04 and 0.64: 1 / (1 + e^-0.6) as well; the third, at 7.84, counts little
+        np.testing.assert_allclose(self.answer(0, k=3, mix=1.0, distance="squared")[0], 0.6457, atol=1e-3)
+
+    def test_padding_never_votes(self):
+        np.testing.assert_allclose(self.answer(0, k=4, mix=1.0), self.answer(0, k=3, mix=1.0))
+
+    def test_judged_with_the_neighbours(self):
+        problem = self.problem()
+        algorithm = make_algorithm("knn_per", k=1, mix=1.0)
+        assert evaluate(problem, {}, {}, predictor=algorithm.predictor())["accuracy"].tolist() == [1.0, 1.0]
+
+    def test_more_neighbours_than_rows(self):
+        with pytest.raises(InputError, match="k = 10 neighbours, but client 0 has 3 training rows"):
+            make_algorithm("knn_per", k=10).check(self.problem())
 
 
 def test_fedper_by_hand():
@@ -158,6 +252,24 @@ def test_fedeq_by_hand():
     np.testing.assert_allclose(received["thetas"]["theta"], [0.25, 0.75 - 0.5 * 1.625])
 
 
+@pytest.mark.parametrize("warm_start", ["never", "visit", "rounds"])
+def test_fedeq_warm_start_finds_the_same_with_fewer_iterations(warm_start):
+    """Tight solver: the trajectory does not depend on where it starts; kept equilibria are near the next ones."""
+    problem = blobs(model="deq_mlp", width=16, features=8, tol=1e-6, max_iter=200)
+    algorithm = make_algorithm("fedeq", lr=0.05, epochs=2, warm_start=warm_start)
+    cold = run_rounds(replace(algorithm, warm_start="never"), problem, 2)
+    warm = run_rounds(algorithm, problem, 2)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-4), warm["theta"], cold["theta"])
+    if warm_start == "rounds":
+        x = problem.data.x[0, : problem.data.size[0]]
+        params = {"representation": take(warm["thetas"], 0), "head": take(warm["heads"], 0)}
+        z0 = warm["equilibria"][0, : problem.data.size[0]]
+        assert z0.any(-1).all()
+        assert not warm["equilibria"][1].any()  # client 1 was idle
+        starts = [problem.model.forward(params, x, z0=start)[1].iterations.mean() for start in (None, z0)]
+        assert starts[1] < 0.8 * starts[0]
+
+
 def test_fedeq_server_argmin_minimises_the_lagrangian():
     _, _, state = one_round("fedeq", head_epochs=1, rho=2.0, dual_scale=0.0, server="argmin")
 
@@ -195,6 +307,10 @@ def test_idle_clients_keep_everything(problem):
         ("fedavg", {"batch_size": 0}, "at least 1"),
         ("fedeq", {"rho": 0.0}, "rho must be positive"),
         ("fedeq", {"start": "home"}, "unknown start of REP_UPDATE"),
+        ("fedeq", {"warm_start": "always"}, "unknown warm_start of FeDEQ"),
+        ("knn_per", {"k": 0}, "k of kNN-Per must be at least 1"),
+        ("knn_per", {"mix": 1.5}, "mix of kNN-Per is a share"),
+        ("knn_per", {"distance": "cosine"}, "unknown distance of kNN-Per"),
     ],
 )
 def test_bad_hyper_parameters(name, options, message):
@@ -204,5 +320,5 @@ def test_bad_hyper_parameters(name, options, message):
 
 def test_options_are_listed_with_types():
     assert algorithm_options("fedrep") == {
-        "lr": float, "batch_size": int, "epochs": int, "head_epochs": int
+        "lr": float, "batch_size": int, "join_epochs": int, "epochs": int, "head_epochs": int
     }  # fmt: skip

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedlab_lite import clients
-from fedlab_lite.clients import ClientData, average, fit_head, for_clients, in_chunks, local_sgd, mesh, put, take
+from fedlab_lite.clients import Batch, ClientData, average, fit_head, for_clients, in_chunks, local_sgd, mesh, put, take
 from fedlab_lite.errors import InputError
 
 KEY = jax.random.key(0)
@@ -70,9 +70,9 @@ def test_devices_are_dealt_equal_shares(sizes, devices):
         assert max(rows) - min(rows) <= max(sizes)
 
 
-def count_rows(params, x, y, weight):
+def count_rows(params, batch):
     """A 'loss' whose gradient at every step is -(number of rows that count)."""
-    return -params * weight.sum()
+    return -params * batch.weight.sum(), None
 
 
 @given(size=st.integers(1, 23), batch_size=st.integers(1, 30), epochs=st.integers(0, 3))
@@ -82,8 +82,8 @@ def test_every_row_is_seen_once_an_epoch(size, batch_size, epochs):
     seen = local_sgd(count_rows, jnp.float32(0), data, KEY, lr=1.0, epochs=epochs, batch_size=batch_size)
     assert float(seen) == size * epochs
 
-    def mark(params, x, y, weight):  # gradient: -1 at each row of the batch
-        return -jnp.sum(params[y] * weight)
+    def mark(params, batch):  # gradient: -1 at each row of the batch
+        return -jnp.sum(params[batch.y] * batch.weight), None
 
     marks = local_sgd(mark, jnp.zeros(23), data, KEY, lr=1.0, epochs=epochs, batch_size=batch_size)
     np.testing.assert_array_equal(marks, np.where(np.arange(23) < size, epochs, 0))
@@ -92,8 +92,8 @@ def test_every_row_is_seen_once_an_epoch(size, batch_size, epochs):
 def test_epochs_are_shuffled_differently():
     data = ClientData(jnp.zeros((16, 1)), jnp.arange(16), jnp.int32(16))
 
-    def last_row(params, x, y, weight):  # one step of lr 1 moves params to the row it saw
-        return jnp.sum((params - y) ** 2 / 2)
+    def last_row(params, batch):  # one step of lr 1 moves params to the row it saw
+        return jnp.sum((params - batch.y) ** 2 / 2), None
 
     last = [float(local_sgd(last_row, jnp.float32(0), data, KEY, lr=1.0, epochs=e, batch_size=1)) for e in range(1, 6)]
     assert len(set(last)) > 2
@@ -104,7 +104,8 @@ def test_full_batch_step_is_gradient_descent():
     params = problem.model.init(KEY)
     data = ClientData(*take((problem.data.x, problem.data.y, problem.data.size), 1))
     got = local_sgd(problem.loss, params, data, KEY, lr=0.1, epochs=1, batch_size=17)
-    gradient = jax.grad(problem.loss)(params, data.x[:9], data.y[:9], jnp.ones(9))
+    batch = Batch(data.x[:9], data.y[:9], jnp.ones(9), KEY)
+    gradient, _ = jax.grad(problem.loss, has_aux=True)(params, batch)
     want = jax.tree.map(lambda p, g: p - 0.1 * g, params, gradient)
     assert_close(got, want, atol=1e-6)
 
@@ -125,8 +126,8 @@ def test_fit_head_equals_sgd_through_the_frozen_network():
         data = ClientData(*take((problem.data.x, problem.data.y, problem.data.size), client))
         got = fit_head(problem, params["representation"], params["head"], data, KEY, chunk=7, **sgd)
 
-        def loss(head, x, y, weight):
-            return problem.loss(params | {"head": head}, x, y, weight)
+        def loss(head, batch):
+            return problem.loss(params | {"head": head}, batch)
 
         assert_close(got, local_sgd(loss, params["head"], data, KEY, **sgd), atol=1e-6)
 

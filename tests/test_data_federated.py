@@ -52,6 +52,7 @@ def test_64_bits_become_32_and_sequences_of_labels_are_kept():
     data = stack(words, words, num_classes=6)
     assert data.x.dtype == np.int32
     assert data.y.shape == (2, 2, 3)
+    assert data.summary()["classes_per_client"] == 5.0  # id 0 pads sequences; it is no class
     assert stack(clients(1, 1, dtype=np.float64), clients(1, 1, dtype=np.float64)).x.dtype == np.float32
 
 
@@ -183,7 +184,7 @@ def test_owners_in_an_npz_allow_natural(folders):
     np.savez(folders / "data" / "femnist.npz", **arrays)
     data = federated("femnist", partition="natural", num_clients=3)
     assert [data.y[i, :n].tolist() for i, n in enumerate(data.size)] == [[1], [0, 2], [3, 4, 5]]
-    with pytest.raises(InputError, match="only 3 writers"):
+    with pytest.raises(InputError, match="only 3 writers or roles"):
         federated("femnist", partition="natural", num_clients=4)
 
 

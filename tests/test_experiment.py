@@ -2,7 +2,7 @@
 
 import json
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import jax
 import jax.numpy as jnp
@@ -13,11 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kill_and_resume import kill_and_resume
 
-from fedlab_lite import experiment, files, store
+from fedlab_lite import experiment, files, progress, store
 from fedlab_lite.algorithms import ALGORITHMS
 from fedlab_lite.algorithms.base import Algorithm, nothing_moves
 from fedlab_lite.errors import CorruptFileError, InputError, MissingDataError, OutputError
-from fedlab_lite.experiment import History, Settings, final_state, run
+from fedlab_lite.experiment import History, Settings, final_state, run, run_all, run_key
 
 
 @dataclass(frozen=True)
@@ -39,6 +39,9 @@ class Recorder(Algorithm):
 
     def other_models(self, problem, state):
         return {"same": self.models(problem, state)}
+
+    def join(self, problem, state, key):
+        return {"": self.models(problem, state), "again": self.models(problem, state)}
 
     def monitor(self, problem, state):
         return {"seen": state["seen"].sum(), "distinct": state["last"], "bias": state["params"]["head"]["bias"][0]}
@@ -108,7 +111,9 @@ def test_equal_settings_have_one_spelling():
         ({"seeds": []}, "at least one"),
         ({"seeds": [1, 1]}, "different"),
         ({"alpha": 0.0}, "alpha must be positive"),
-        ({"num_clients": 3, "cohort_size": 4}, "cohort_size 4 is more than num_clients 3"),
+        ({"num_clients": 3, "unseen_clients": 3}, "unseen_clients is 3 of 3 clients; at least one must train"),
+        ({"num_clients": 3, "unseen_clients": 1, "cohort_size": 3}, "more than the 2 clients that train"),
+        ({"num_clients": 3, "cohort_size": 4}, "cohort_size 4 is more than the 3 clients that train"),
         ({"eval_every": 0}, "eval_every must be at least 1"),
         ({"algorithm": "fedavgg"}, "unknown algorithm 'fedavgg'; did you mean 'fedavg'"),
         ({"model": "mpl"}, "unknown model 'mpl'; did you mean 'mlp'"),
@@ -153,7 +158,68 @@ def test_a_grid_of_step_sizes_and_penalties_is_one_program():
         run(fedavg(algorithm="fedeq", algorithm_options={"lr": lr, "rho": rho}, num_rounds=1))
     assert experiment._round._cache_size() == 1
     run(fedavg(algorithm="fedeq", algorithm_options={"epochs": 2}, num_rounds=1))
+    assert experiment._round._cache_size() == 1
+    run(fedavg(algorithm="fedeq", algorithm_options={"batch_size": 7}, num_rounds=1))
     assert experiment._round._cache_size() == 2
+
+
+def test_a_sweep_equals_its_runs_one_by_one(count_rounds):
+    """Runs that differ in floats and epochs are trajectories of one program; each is stored under its own name."""
+    grid = [
+        fedavg(
+            algorithm="fedeq", algorithm_options={"rho": rho, "epochs": epochs, "lr": 0.1}, num_rounds=3, seeds=[0, 1]
+        )
+        for rho, epochs in ((0.01, 1), (1.0, 1), (1.0, 2))
+    ]
+    together = run_all([*grid, fedavg(num_rounds=2)])
+    assert len(count_rounds) == 3 + 2
+    assert [history.settings for history in together[:3]] == grid
+    assert not list(files.runs_dir().glob("*.ckpt"))
+    for settings, history in zip(grid, together, strict=False):
+        assert run(settings).seconds == history.seconds  # read back
+        alone = run(settings, force=True)
+        assert alone.metrics.keys() == history.metrics.keys()
+        for name, values in alone.metrics.items():
+            np.testing.assert_allclose(history.metrics[name], values, atol=2e-6, err_msg=name)
+        np.testing.assert_allclose(history.client_accuracy, alone.client_accuracy, atol=1e-6)
+    assert not np.allclose(together[0].metrics["consensus"], together[1].metrics["consensus"])
+
+
+def test_a_killed_sweep_goes_on(monkeypatch, count_rounds):
+    grid = [fedavg(algorithm_options={"lr": lr}, num_rounds=4) for lr in (0.1, 0.2)]
+    want = run_all(grid, force=True)
+    for settings in grid:
+        experiment.store.set_aside(run_key(settings, blobs().data.fingerprint()))
+    counted, calls = experiment._round, []
+
+    def dies(*args, **kwargs):
+        calls.append(1)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return counted(*args, **kwargs)
+
+    monkeypatch.setattr(experiment, "_round", dies)
+    with pytest.raises(KeyboardInterrupt):
+        run_all(grid, checkpoint_seconds=0)
+    got = run_all(grid)
+    assert len(calls) == 3 + 2  # two rounds were in the checkpoint
+    for a, b in zip(got, want, strict=True):
+        np.testing.assert_array_equal(a.metrics["loss"], b.metrics["loss"])
+
+
+def test_newcomers_join_when_the_others_are_judged(monkeypatch):
+    def problem(settings):
+        seen, newcomers = blobs().data.split(2)
+        return replace(blobs(), data=seen, newcomers=newcomers)
+
+    monkeypatch.setattr(experiment, "build_problem", problem)
+    history = run(fedavg(algorithm="fedrep", algorithm_options={"lr": 0.1}, num_rounds=5, seeds=[0]))
+    assert history.client_accuracy.shape == (1, 3)
+    assert {"accuracy_unseen", "loss_unseen"} <= history.metrics.keys()
+    assert history.metrics["loss_unseen"][0, -1] < history.metrics["loss_unseen"][0, 0]
+    recorded = run(recorder(num_rounds=1))
+    np.testing.assert_array_equal(recorded.metrics["loss_unseen"], recorded.metrics["loss_unseen_again"])
+    assert recorded.data_fingerprint != blobs().data.split(2)[0].fingerprint()  # newcomers' data count as well
 
 
 def test_evaluations_every_third_round_and_the_last():
@@ -469,7 +535,7 @@ def test_progress_is_silent_in_batch_and_shown_on_demand(capsys, monkeypatch):
     assert capsys.readouterr() == ("", "")
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("COLUMNS", "100")
-    with experiment.progress_bar("fedavg · mlp", 3, shown=True) as advance:
+    with progress.progress_bar("fedavg · mlp", 3, shown=True) as advance:
         advance(3)
     assert "fedavg · mlp" in capsys.readouterr().err
 
@@ -478,6 +544,6 @@ def test_watched(monkeypatch):
     for name in ("CI", "PYTEST_CURRENT_TEST", "FEDLAB_BATCH"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
-    assert experiment.watched()
+    assert progress.watched()
     monkeypatch.setenv("FEDLAB_BATCH", "1")
-    assert not experiment.watched()
+    assert not progress.watched()

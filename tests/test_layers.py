@@ -7,7 +7,7 @@ import pytest
 from flax import nnx
 
 from fedlab_lite.nn import winograd
-from fedlab_lite.nn.layers import Conv, GroupNorm, as_float, conv2d, max_pool, softplus
+from fedlab_lite.nn.layers import Conv, GroupNorm, as_float, conv2d, dense, layer_norm, max_pool, softplus
 
 KEY = jax.random.key(0)
 
@@ -110,6 +110,17 @@ def test_group_norm_equals_flax():
     flat = x[:, 0, 0]
     layer = nnx.LayerNorm(16, epsilon=1e-5, rngs=nnx.Rngs(0))
     np.testing.assert_allclose(GroupNorm(16, groups=1)(flat), layer(flat), atol=2e-6)
+
+
+def test_layer_norm_equals_flax():
+    x = jax.random.normal(KEY, (4, 5, 16)) * 3 + 1
+    layer = nnx.LayerNorm(16, epsilon=1e-5, rngs=nnx.Rngs(0))
+    np.testing.assert_allclose(layer_norm(x, jnp.full(16, 2.0), jnp.ones(16)), 2 * layer(x) + 1, atol=1e-5)
+
+
+def test_dense_is_a_product_over_the_last_axis():
+    x, kernel = jax.random.normal(KEY, (4, 5, 6)), jax.random.normal(KEY, (6, 3))
+    np.testing.assert_allclose(dense(x, kernel, jnp.arange(3.0)), x @ kernel + jnp.arange(3.0), atol=1e-5)
 
 
 def test_softplus_equals_jax_and_so_does_its_gradient():

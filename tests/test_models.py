@@ -6,13 +6,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from flax import nnx
 
 from fedlab_lite.errors import InputError
-from fedlab_lite.nn.model import count_params, make_model, model_options
+from fedlab_lite.nn.model import MODELS, count_params, make_model, model_options
 
-FEMNIST, CIFAR = (28, 28, 1), (32, 32, 3)
+FEMNIST, CIFAR, TEXT = (28, 28, 1), (32, 32, 3), (16,)
 
-# FeDEQ, Tables II and V: shared parameters, and the total in MB (4 bytes a parameter, 10^6 bytes an MB).
+# FeDEQ, Tables II, V and VI: shared parameters, and the total in MB (4 bytes a parameter, 10^6 bytes an MB).
 # Table V's CIFAR-10 ResNet-14 and -20 print 11.34 and 17.54: sums of two rounded columns; the totals are below.
 PUBLISHED = [
     ("resnet14", FEMNIST, 62, 1_694_176, 6.81),
@@ -27,8 +28,12 @@ PUBLISHED = [
     ("resnet20", CIFAR, 100, 5_489_088, 22.01),
     ("resnet34", CIFAR, 100, 10_876_608, 43.56),
     ("deq_resnet_m", CIFAR, 100, 2_725_120, 10.95),
+    ("transformer8", TEXT, 90, 356_672, 1.65),  # Table II; Table VI prints the size of one layer more
+    ("transformer12", TEXT, 90, 556_608, 2.45),
+    ("deq_transformer", TEXT, 90, 206_848, 1.05),
+    ("transformer4", TEXT, 90, 156_736, 0.85),  # ours: Table VI's 1.05 has one layer more
 ]
-HEADS = {62: 7_998, 10: 1_290, 100: 12_900}
+HEADS = {62: 7_998, 10: 1_290, 100: 12_900, 90: 55_962}
 SMALL = {
     "mlp": {"width": 16},
     "cnn": {"channels": (4, 8), "features": 16},
@@ -43,7 +48,7 @@ def shapes(model):
 
 
 @pytest.mark.parametrize(("name", "shape", "classes", "shared", "megabytes"), PUBLISHED)
-def test_counts_of_tables_2_and_5(name, shape, classes, shared, megabytes):
+def test_counts_of_tables_2_5_and_6(name, shape, classes, shared, megabytes):
     params = shapes(make_model(name, shape, classes))
     assert count_params(params["representation"]) == shared
     assert count_params(params["head"]) == HEADS[classes]
@@ -119,7 +124,11 @@ def test_projection_puts_every_row_of_B_in_the_ball():
         ("resnet18", {}, "unknown model 'resnet18'"),
         ("mlp", {"widht": 3}, "did you mean 'width'"),
         ("resnet20", {"family": "imagenet"}, "unknown ResNet family"),
-        ("deq_mlp", {"kappa": 1.5}, "kappa"),
+        ("deq_mlp", {"kappa": 1.5}, r"kappa = 1.5: must lie in \(0, 1\), or be 0"),
+        ("deq_mlp", {"kappa": 1.0}, "kappa"),
+        ("deq_mlp", {"kappa": -0.1}, "kappa"),
+        ("transformer4", {}, r"token ids, shape \(T,\)"),
+        ("transformer8", {"depth": 3}, "unknown option"),
         ("deq_resnet_s", {"solver": "newton"}, "unknown solver"),
         ("deq_resnet_s", {"channels": 12}, "multiple of 8"),
         ("resnet14", {"width": 10}, "multiple of 8"),
@@ -136,5 +145,53 @@ def test_wrong_input_shape_is_named():
         model.apply(model.init(jax.random.key(0)), jnp.zeros((1, *CIFAR)))
 
 
+def test_a_head_that_does_not_fit_is_named(monkeypatch):
+    class Odd(nnx.Module):
+        features = 5
+
+        def __init__(self, input_shape, *, rngs):
+            pass
+
+        def __call__(self, x):
+            return jnp.zeros((x.shape[0], 4))
+
+    monkeypatch.setitem(MODELS, "odd", (Odd, {}))
+    with pytest.raises(InputError, match=r"'odd' gives features of shape \(1, 4\).* head does not take"):
+        make_model("odd", FEMNIST, 10)
+
+
+@pytest.mark.parametrize("name", ["deq_mlp", "deq_resnet_s", "deq_transformer"])
+def test_a_warm_start_finds_the_same_equilibrium_sooner(name):
+    sequence = name == "deq_transformer"
+    options = {"layers": 1, "width": 8} if sequence else SMALL[name]
+    shape = TEXT if sequence else FEMNIST
+    model = make_model(name, shape, 7, max_iter=60, **options)
+    params = model.init(jax.random.key(0))
+    x = jax.random.randint(jax.random.key(1), (3, *shape), 1, 7 if sequence else 256).astype(jnp.uint8)
+    forward = jax.jit(lambda z0: model.forward(params, x, z0=z0))
+    logits, cold = jax.jit(lambda: model.forward(params, x))()
+    assert cold.z.shape == (3, *model.equilibrium_shape())
+
+    same, unvisited = forward(jnp.zeros_like(cold.z))  # zeros: the start is the injection, as without z0
+    np.testing.assert_array_equal(unvisited.iterations, cold.iterations)
+    np.testing.assert_allclose(same, logits, atol=1e-4)
+
+    again, warm = forward(cold.z.at[0].set(0))
+    assert int(warm.iterations[0]) == int(cold.iterations[0])
+    assert (np.asarray(warm.iterations) < np.asarray(cold.iterations))[1:].all()
+    np.testing.assert_allclose(again, logits, atol=2e-2)
+    with pytest.raises(InputError, match="z0 has shape"):
+        model.forward(params, x, z0=cold.z[:2])
+
+
+def test_explicit_models_ignore_key_and_z0():
+    model = make_model("mlp", FEMNIST, 10, width=8)
+    params, x = model.init(jax.random.key(0)), jnp.ones((2, *FEMNIST))
+    logits, _ = model.forward(params, x, key=jax.random.key(1), z0=jnp.ones((2, 3)))
+    np.testing.assert_array_equal(logits, model.apply(params, x))
+    assert model.equilibrium_shape() is None
+
+
 def test_options_are_listed():
     assert model_options("deq_mlp") == ("features", "gradient", "kappa", "max_iter", "solver", "tol", "width")
+    assert model_options("transformer8") == ("dropout", "heads", "width")

@@ -148,7 +148,7 @@ def test_no_clients(call):
         (lambda: dirichlet(Y, Y, 5, -1.0, seed=0), "alpha is -1.0"),
         (lambda: dirichlet(Y, Y, 5, float("nan"), seed=0), "alpha is nan"),
         (lambda: dirichlet(Y, Y, 30, 0.1, seed=0), "in 100 draws .* use a larger alpha, fewer clients"),
-        (lambda: natural(Y, Y, 5, seed=0), "only 4 writers have .* choose at most 4"),
+        (lambda: natural(Y, Y, 5, seed=0), "only 4 writers or roles have .* choose at most 4"),
     ],
 )
 def test_bad_input(call, message):

@@ -316,14 +316,15 @@ def test_missing_data_name_every_way_to_get_them(folder, name):
     assert str(folder / name) + ".npz: x_train, y_train, x_test, y_test" in message
     assert sources.SOURCES[name].files[0].name in message
     assert ("fed_emnist_train.h5" in message) == (name == "femnist")
+    assert ("shakespeare_train.h5" in message) == (name == "shakespeare")
     assert ("dataset-fashion-mnist" in message) == (name == "fashion_mnist")
 
 
 def test_status_and_unknown_names(folder):
     np.savez(folder / "cifar10.npz", **arrays())
     rows = {row.name: row for row in sources.status()}
-    assert list(rows) == ["fashion_mnist", "cifar10", "cifar100", "femnist"]
-    assert [row.state for row in rows.values()] == ["missing", "ready", "missing", "missing"]
+    assert list(rows) == ["fashion_mnist", "cifar10", "cifar100", "femnist", "shakespeare"]
+    assert [row.state for row in rows.values()] == ["missing", "ready", "missing", "missing", "missing"]
     assert rows["cifar10"].source == f"{folder / 'cifar10.npz'} (npz)"
     assert "data fetch femnist" in rows["femnist"].how
     for call in (sources.load, sources.fetch):

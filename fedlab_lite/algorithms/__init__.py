@@ -3,11 +3,13 @@
 from dataclasses import fields
 
 from fedlab_lite.algorithms.base import Algorithm
+from fedlab_lite.algorithms.ditto import Ditto
 from fedlab_lite.algorithms.fedavg import FedAvg
 from fedlab_lite.algorithms.fedavg_ft import FedAvgFT
 from fedlab_lite.algorithms.fedeq import FeDEQ
 from fedlab_lite.algorithms.fedper import FedPer
 from fedlab_lite.algorithms.fedrep import FedRep
+from fedlab_lite.algorithms.knn_per import KNNPer
 from fedlab_lite.algorithms.local import Local
 from fedlab_lite.errors import InputError, choose
 
@@ -15,8 +17,10 @@ ALGORITHMS: dict[str, type[Algorithm]] = {
     "local": Local,
     "fedavg": FedAvg,
     "fedavg_ft": FedAvgFT,
+    "ditto": Ditto,
     "fedper": FedPer,
     "fedrep": FedRep,
+    "knn_per": KNNPer,
     "fedeq": FeDEQ,
 }
 

@@ -1,6 +1,6 @@
 """FedAvg: McMahan et al., "Communication-Efficient Learning of Deep Networks from Decentralized Data", 2017."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import jax
 
@@ -22,14 +22,20 @@ class FedAvg(Algorithm):
         return local_sgd(problem.loss, params, data, key, epochs=self.epochs, project=problem.project, **self._sgd())
 
     def round(self, problem: Problem, state: dict, cohort: jax.Array, key: jax.Array) -> dict:
-        def update(data, key, params):
-            return self.client_update(problem, data, key, params)
-
-        client_params = problem.for_cohort(update, cohort, key, shared=(state["params"],))
-        return {"params": average(client_params, problem.data.size[cohort])}
+        client_params = self.for_cohort(problem, self.client_update, cohort, key, shared=(state["params"],))
+        return state | {"params": average(client_params, problem.data.size[cohort])}
 
     def models(self, problem: Problem, state: dict) -> tuple[dict, dict]:
         return {}, state["params"]
+
+    def tuned(self, problem: Problem, state: dict, key: jax.Array, epochs: int) -> tuple[dict, dict]:
+        """A copy of the global model for every client, after so many epochs on its rows."""
+        tuner = replace(self, epochs=epochs)
+        return tuner.for_everybody(problem, tuner.client_update, key, shared=(state["params"],)), {}
+
+    def join(self, problem: Problem, state: dict, key: jax.Array) -> dict[str, tuple[dict, dict]]:
+        """FeDEQ, Sec. V-B5: "a full model will be trained and adapted to new participants"; 'global': it is not."""
+        return {"": self.tuned(problem, state, key, self.join_epochs), "global": ({}, state["params"])}
 
     def messages(self, problem: Problem) -> dict:
         return both_ways(shapes(problem))

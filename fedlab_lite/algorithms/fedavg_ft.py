@@ -1,6 +1,6 @@
 """FedAvg + FT: FedAvg, then every client tunes its copy of the global model before it is judged."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import jax
 import jax.numpy as jnp
@@ -26,14 +26,8 @@ class FedAvgFT(FedAvg):
         return super().round(problem, state, cohort, key) | {"round": state["round"] + 1}
 
     def models(self, problem: Problem, state: dict) -> tuple[dict, dict]:
-        tuner = replace(self, epochs=self.ft_epochs)
-
-        def tune(data, key, params):
-            return tuner.client_update(problem, data, key, params)
-
-        everybody = jnp.arange(problem.num_clients)
         key = jax.random.fold_in(jax.random.key(0), state["round"])
-        return problem.for_cohort(tune, everybody, key, shared=(state["params"],)), {}
+        return self.tuned(problem, state, key, self.ft_epochs)
 
     def other_models(self, problem: Problem, state: dict) -> dict[str, tuple[dict, dict]]:
         return {"global": super().models(problem, state)}

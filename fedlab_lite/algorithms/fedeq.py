@@ -7,9 +7,11 @@ import jax.numpy as jnp
 import optax
 from jax.flatten_util import ravel_pytree
 
-from fedlab_lite.algorithms.base import Algorithm, both_ways, shapes
-from fedlab_lite.clients import Problem, average, broadcast, fit_head, local_sgd, put, take
+from fedlab_lite.algorithms.fedper import PartialPersonalisation
+from fedlab_lite.clients import Batch, Problem, average, broadcast, fit_head, local_sgd, put, take
 from fedlab_lite.errors import InputError, choose
+
+WARM_STARTS = ("never", "visit", "rounds")
 
 
 def lagrangian_terms(theta_i, theta, dual, rho: float) -> jax.Array:
@@ -19,7 +21,7 @@ def lagrangian_terms(theta_i, theta, dual, rho: float) -> jax.Array:
 
 
 @dataclass(frozen=True)
-class FeDEQ(Algorithm):
+class FeDEQ(PartialPersonalisation):
     """min sum_i L_i(theta_i, w_i) s.t. theta_i = theta, eq. (2), by ADMM on the augmented Lagrangian (11).
 
     Judged with the shared theta and the client's own w_i, like for like with FedRep; `other_models` has the client's
@@ -34,61 +36,59 @@ class FeDEQ(Algorithm):
     )
     server: str = "mean"  # line 4: 'mean' of theta_i, as printed; 'argmin' of the Lagrangian, as eq. (18) assumes
     dual_scale: float = 1e-3  # std of the random lambda_i^0 (line 2; the paper does not print it)
+    warm_start: str = "visit"  # a row's equilibrium starts its next: 'never', in a 'visit', over 'rounds' (Sec. III-B1)
 
     def __post_init__(self):
         choose("start of REP_UPDATE", self.start, ("own", "received"))
         choose("server of FeDEQ", self.server, ("mean", "argmin"))
+        choose("warm_start of FeDEQ", self.warm_start, WARM_STARTS)
         if not self.rho > 0:
             raise InputError(f"rho must be positive, got {self.rho}; the paper tries 0.001 to 10")
 
     def init(self, problem: Problem, key: jax.Array) -> dict:
         """Line 2: theta^0 = theta_i^0, w_i^0, lambda_i^0; S_0 is everybody, so line 4 gives theta^1 = theta^0."""
         params_key, dual_key = jax.random.split(key)
-        params = problem.model.init(params_key)
-        thetas = broadcast(params["representation"], problem.num_clients)
-        flat, as_tree = ravel_pytree(params["representation"])
+        state = super().init(problem, params_key)
+        flat, as_tree = ravel_pytree(state["theta"])
         noise = jax.random.normal(dual_key, (problem.num_clients, flat.size))
-        return {
-            "theta": params["representation"],
-            "thetas": thetas,
-            "heads": broadcast(params["head"], problem.num_clients),
+        state |= {
+            "thetas": broadcast(state["theta"], problem.num_clients),
             "duals": jax.vmap(as_tree)(self.dual_scale * noise),
         }
+        if self.warm_start == "rounds":
+            state["equilibria"] = problem.equilibria(*problem.data.y.shape[:2])
+        return state
+
+    def client_update(self, problem: Problem, data, key: jax.Array, own: dict, theta: dict) -> dict:
+        """Lines 7-11: `theta` is what the client received, `own` what it keeps; returns what it keeps then."""
+        w_key, theta_key = jax.random.split(key)
+        # line 8: w_i <- argmin L_i(theta, w_i)
+        w_i = fit_head(problem, theta, own["heads"], data, w_key, epochs=self.head_epochs, **self._sgd())
+
+        # lines 9, 12-20: gradient steps on L_i + <lambda_i, theta_i - theta> + rho/2 ||theta_i - theta||^2
+        def augmented_loss(theta_i: dict, batch: Batch):
+            loss, z = problem.loss({"representation": theta_i, "head": w_i}, batch)
+            return loss + lagrangian_terms(theta_i, theta, own["duals"], self.rho), z
+
+        start = own["thetas"] if self.start == "own" else theta
+        memory = problem.equilibria(data.y.shape[0]) if self.warm_start == "visit" else own.get("equilibria")
+        sgd = {"epochs": self.epochs, "project": problem.model.project, **self._sgd()}
+        trained = local_sgd(augmented_loss, start, data, theta_key, memory=memory, **sgd)
+        theta_i, memory = (trained, None) if memory is None else trained
+        # line 10: lambda_i <- lambda_i + rho (theta_i - theta)
+        dual = optax.tree.add_scale(own["duals"], self.rho, optax.tree.sub(theta_i, theta))
+        new = {"heads": w_i, "thetas": theta_i, "duals": dual, "equilibria": memory}
+        return {name: new[name] for name in own}
 
     def round(self, problem: Problem, state: dict, cohort: jax.Array, key: jax.Array) -> dict:
-        def update(data, key, theta_i, w_i, dual, theta):  # line 7: theta is what the client received
-            w_key, theta_key = jax.random.split(key)
-            # line 8: w_i <- argmin L_i(theta, w_i)
-            w_i = fit_head(problem, theta, w_i, data, w_key, epochs=self.head_epochs, **self._sgd())
-
-            # lines 9, 12-20: gradient steps on L_i + <lambda_i, theta_i - theta> + rho/2 ||theta_i - theta||^2
-            def augmented_loss(theta_i, x, y, weight):
-                loss = problem.loss({"representation": theta_i, "head": w_i}, x, y, weight)
-                return loss + lagrangian_terms(theta_i, theta, dual, self.rho)
-
-            theta_i = local_sgd(
-                augmented_loss,
-                theta_i if self.start == "own" else theta,
-                data,
-                theta_key,
-                epochs=self.epochs,
-                project=problem.model.project,
-                **self._sgd(),
-            )
-            # line 10: lambda_i <- lambda_i + rho (theta_i - theta)
-            dual = optax.tree.add_scale(dual, self.rho, optax.tree.sub(theta_i, theta))
-            return theta_i, w_i, dual
-
-        own = (state["thetas"], state["heads"], state["duals"])
-        new = problem.for_cohort(update, cohort, key, *take(own, cohort), shared=(state["theta"],))
-        thetas, heads, duals = put(own, cohort, new)  # idle clients keep theirs
+        own = {name: state[name] for name in ("heads", "thetas", "duals", "equilibria") if name in state}
+        new = self.for_cohort(problem, self.client_update, cohort, key, take(own, cohort), shared=(state["theta"],))
         # line 4 of the next iteration, done here so that the freshest theta is judged: uniform mean over S_t
-        sent = new[0] if self.server == "mean" else optax.tree.add_scale(new[0], 1 / self.rho, new[2])
+        sent = new["thetas"]
+        if self.server == "argmin":
+            sent = optax.tree.add_scale(sent, 1 / self.rho, new["duals"])
         theta = average(sent, jnp.ones(cohort.shape))
-        return {"theta": theta, "thetas": thetas, "heads": heads, "duals": duals}
-
-    def models(self, problem: Problem, state: dict) -> tuple[dict, dict]:
-        return {"head": state["heads"]}, {"representation": state["theta"]}
+        return state | put(own, cohort, new) | {"theta": theta}  # idle clients keep theirs
 
     def other_models(self, problem: Problem, state: dict) -> dict[str, tuple[dict, dict]]:
         return {"own": ({"representation": state["thetas"], "head": state["heads"]}, {})}
@@ -97,6 +97,3 @@ class FeDEQ(Algorithm):
         """'consensus': (1/n) sum_i ||theta_i - theta||_2, the residual of Fig. 11."""
         gap = jax.tree.map(lambda own, theta: own - theta, state["thetas"], state["theta"])
         return {"consensus": jax.vmap(optax.tree.norm)(gap).mean()}
-
-    def messages(self, problem: Problem) -> dict:
-        return both_ways(shapes(problem)["representation"])

@@ -15,19 +15,25 @@ class Local(Algorithm):
     epochs: int = 5  # passes over the client's rows in a round
 
     def init(self, problem: Problem, key: jax.Array) -> dict:
-        return {"client_params": broadcast(problem.model.init(key), problem.num_clients)}
+        params = problem.model.init(key)
+        return {"params": params, "client_params": broadcast(params, problem.num_clients)}
+
+    def client_update(self, problem: Problem, data, key: jax.Array, params: dict, epochs: int | None = None) -> dict:
+        epochs = self.epochs if epochs is None else epochs
+        return local_sgd(problem.loss, params, data, key, epochs=epochs, project=problem.project, **self._sgd())
 
     def round(self, problem: Problem, state: dict, cohort: jax.Array, key: jax.Array) -> dict:
-        def train(data, key, params):
-            return local_sgd(
-                problem.loss, params, data, key, epochs=self.epochs, project=problem.project, **self._sgd()
-            )
-
-        trained = problem.for_cohort(train, cohort, key, take(state["client_params"], cohort))
-        return {"client_params": put(state["client_params"], cohort, trained)}
+        own = take(state["client_params"], cohort)
+        trained = self.for_cohort(problem, self.client_update, cohort, key, own)
+        return state | {"client_params": put(state["client_params"], cohort, trained)}
 
     def models(self, problem: Problem, state: dict) -> tuple[dict, dict]:
         return state["client_params"], {}
+
+    def join(self, problem: Problem, state: dict, key: jax.Array) -> dict[str, tuple[dict, dict]]:
+        """A newcomer starts where everybody did, and is alone as well."""
+        shared = (state["params"], self.join_epochs)
+        return {"": (self.for_everybody(problem, self.client_update, key, shared=shared), {})}
 
     def messages(self, problem: Problem) -> dict:
         return nothing_moves()

@@ -2,14 +2,14 @@
 
 import numpy as np
 
-from fedlab_lite.data import sources, synthetic
+from fedlab_lite.data import roles, sources, synthetic
 from fedlab_lite.data.federated import Federated, Pool
 from fedlab_lite.data.partition import apportion, by_label, check_num_clients, dirichlet, iid, natural
 from fedlab_lite.errors import InputError, choose
 
 __all__ = ["DATASETS", "EMBEDDED", "PARTITIONS", "Federated", "Pool", "federated"]
 
-EMBEDDED = ("glyphs", "textures", "textures100")
+EMBEDDED = ("glyphs", "textures", "textures100", "roles")
 DATASETS = (*EMBEDDED, *sources.SOURCES)
 PARTITIONS = ("iid", "by_label", "dirichlet", "natural")
 
@@ -28,8 +28,9 @@ def federated(
     """Load `dataset`, keep `train_size` and `test_size` samples of it (None: all), and deal them by `partition`.
 
     What is kept has the label mix of the whole, or, for `natural`, the clients' shares of the whole (at least one
-    sample each). `textures` are made to order: 500 training samples a client and a fifth as many test samples unless
-    the sizes say otherwise. `seed` draws the embedded samples, the ones kept, and the partition.
+    sample each); sequences (`roles`, `shakespeare`) are dealt by `natural` alone. `textures` are made to order: 500
+    training samples a client and a fifth as many test samples unless the sizes say otherwise. `seed` draws the
+    embedded samples, the ones kept, and the partition.
 
     `classes_per_client` is used by `by_label` alone, `alpha` by `dirichlet` alone. Raises `InputError` for unknown
     names and impossible numbers, `MissingDataError` and `CorruptFileError` where real data are absent or damaged.
@@ -48,6 +49,8 @@ def federated(
     pool = _load(dataset, num_clients, train_size, test_size, seed)
     if partition == "natural":
         train, test = _by_owner(pool, num_clients, train_size, test_size, seed)
+    elif pool.y_train.ndim > 1:
+        raise InputError(f"{dataset} are sequences and dealt by role: partition is {partition!r}, make it 'natural'")
     else:
         kept = [
             _stratified(y, size, np.random.default_rng([seed, part]), f"{dataset}: {name}")
@@ -75,6 +78,8 @@ def federated(
 def _load(dataset: str, num_clients: int, train_size: int | None, test_size: int | None, seed: int) -> Pool:
     if dataset == "glyphs":
         return synthetic.glyphs(num_clients, seed=seed)
+    if dataset == "roles":
+        return roles.roles(num_clients, seed=seed)
     if dataset in EMBEDDED:
         train_size = train_size or 500 * num_clients
         test_size = test_size or max(num_clients, train_size // 5)
@@ -101,7 +106,8 @@ def _by_owner(
     if pool.owner_train is None or pool.owner_test is None:
         raise InputError(
             f"{pool.source} does not record whose the samples are, so partition 'natural' does not fit; use iid, "
-            "by_label or dirichlet (glyphs, femnist and an .npz with client_train and client_test have owners)"
+            "by_label or dirichlet (glyphs, femnist, roles, shakespeare have owners, and an .npz with client_train and "
+            "client_test)"
         )
     parts = natural(pool.owner_train, pool.owner_test, num_clients, seed=seed)
     kept = []

@@ -1,7 +1,7 @@
 """Federated: the stacked arrays that everything else reads. Pool: samples before they are dealt to clients."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple
 
@@ -16,7 +16,7 @@ _STATIC = ("name", "source", "num_classes")
 
 
 class Pool(NamedTuple):
-    """A data set as it was published: x_train `[n, ...]`, y_train `[n]`, the same for test.
+    """A data set as it was published: x_train `[n, ...]`, y_train `[n]` (sequences `[n, length]`), and so for test.
 
     `owner_train [n]` and `owner_test` say who made each sample, where that was recorded.
     """
@@ -101,6 +101,18 @@ class Federated:
             )
         return cls(*_pad(train), *_pad(test), _narrow(shared_x), name, source, num_classes)
 
+    def split(self, unseen: int) -> "tuple[Federated, Federated]":
+        """All clients but the last `unseen`, and those. Raises `InputError` unless both have at least one."""
+        if not 1 <= unseen < self.num_clients:
+            raise InputError(
+                f"{unseen} unseen clients of {self.num_clients}: at least one must be unseen and one must train"
+            )
+
+        def part(rows: slice) -> Federated:
+            return replace(self, **{name: getattr(self, name)[rows] for name in _ARRAYS if name != "shared_x"})
+
+        return part(slice(None, -unseen)), part(slice(-unseen, None))
+
     def fingerprint(self) -> str:
         """SHA-256 (hex) of all arrays and the number of classes: equal exactly when the contents are."""
         arrays = {field: getattr(self, field) for field in _ARRAYS}
@@ -108,7 +120,10 @@ class Federated:
 
     def summary(self) -> dict[str, str | int | float]:
         """The columns of FeDEQ's Table I: clients, samples, mean and standard deviation a client, classes a client."""
-        held = [len(np.unique(y[:n])) for y, n in zip(np.asarray(self.y), np.asarray(self.size), strict=True)]
+        padding = {0} if np.ndim(self.y) > 2 else set()  # id 0 of sequences is no class
+        held = [
+            len({*np.unique(y[:n])} - padding) for y, n in zip(np.asarray(self.y), np.asarray(self.size), strict=True)
+        ]
         return {
             "name": self.name,
             "source": self.source,

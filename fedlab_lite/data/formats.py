@@ -15,11 +15,11 @@ from pathlib import Path
 
 import numpy as np
 
+from fedlab_lite.data import text
 from fedlab_lite.errors import CorruptFileError, FedlabError, InputError
 from fedlab_lite.files import cache_dir, write_atomic
 
 NPZ_KEYS = ("x_train", "y_train", "x_test", "y_test")
-FEMNIST_H5 = ("fed_emnist_train.h5", "fed_emnist_test.h5")
 Arrays = dict[str, np.ndarray]  # NPZ_KEYS, and client_train, client_test where samples have owners
 
 
@@ -36,7 +36,8 @@ def unreadable(path: Path, error: Exception | str) -> CorruptFileError:
     )
 
 
-def read_npz(path: Path, num_classes: int) -> Arrays:
+def read_npz(path: Path, num_classes: int, length: int = 0) -> Arrays:
+    """`length` 0: one label a row; else x and y are sequences of that many ids, and each row has an owner."""
     if not zipfile.is_zipfile(path):
         raise unreadable(path, "it is no .npz archive")
     try:
@@ -54,21 +55,32 @@ def read_npz(path: Path, num_classes: int) -> Arrays:
         raise InputError(f"{path} holds Python objects ({error}); save plain numeric arrays") from error
     except (OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         raise unreadable(path, error) from error
+    if length and "client_train" not in arrays and "client_test" not in arrays:
+        raise InputError(f"{path} has no client_train and client_test; sequences are dealt by role, so give both")
     if ("client_train" in arrays) != ("client_test" in arrays):
         raise InputError(f"{path} has only one of client_train and client_test; give both or neither")
     for part in ("train", "test"):
         x, y = arrays[f"x_{part}"], arrays[f"y_{part}"]
         owner = arrays.get(f"client_{part}", y)
-        if x.ndim < 2 or y.ndim != 1 or owner.ndim != 1 or not len(x) == len(y) == len(owner):
+        rows_fit = x.shape[1:] == y.shape[1:] == (length,) if length else x.ndim >= 2 and y.ndim == 1
+        if not rows_fit or owner.ndim != 1 or not len(x) == len(y) == len(owner):
             raise InputError(
                 f"{path}: x_{part} {x.shape}, y_{part} {y.shape} and client_{part} {owner.shape} do not fit together; "
-                "x needs one row, y and client one number, for each sample"
+                f"x needs one row, y {f'{length} ids (as x)' if length else 'one number'} and client one number, "
+                "for each sample"
             )
-        if y.dtype.kind not in "iu" or y.min(initial=0) < 0 or y.max(initial=0) >= num_classes:
-            raise InputError(
-                f"{path}: y_{part} is {y.dtype} and must hold whole numbers in 0 ... {num_classes - 1}; renumber them"
-            )
-        if x.ndim == 3:  # grey images without their channel axis
+        for key in (f"x_{part}", f"y_{part}") if length else (f"y_{part}",):
+            ids = arrays[key]
+            if ids.dtype.kind not in "iu" or ids.min(initial=0) < 0 or ids.max(initial=0) >= num_classes:
+                raise InputError(
+                    f"{path}: {key} is {ids.dtype} and must hold whole numbers in 0 ... {num_classes - 1}; "
+                    "renumber them"
+                )
+        if length:
+            if ((x == text.PAD) != (y == text.PAD)).any() or (x[:, 0] == text.PAD).any():
+                raise InputError(f"{path}: padding (id 0) must stand at the same places of x_{part} and y_{part}, last")
+            arrays |= {f"x_{part}": x.astype(np.int32), f"y_{part}": y.astype(np.int32)}
+        elif x.ndim == 3:  # grey images without their channel axis
             arrays[f"x_{part}"] = x[..., None]
     return arrays
 
@@ -113,17 +125,17 @@ def read_cifar(train: tuple[str, ...], test: tuple[str, ...], label: bytes) -> C
     return read
 
 
-def read_femnist_archive(paths: list[Path]) -> Arrays:
-    """Unpacks the verified archive once, into the cache."""
-    with open(paths[0], "rb") as file:
+def unpack(path: Path, names: tuple[str, ...]) -> list[Path]:
+    """Unpacks the files `names` of a verified archive once, into the cache."""
+    with open(path, "rb") as file:
         folder = cache_dir() / "unpacked" / hashlib.file_digest(file, "sha256").hexdigest()[:12]
-    unpacked = [folder / name for name in FEMNIST_H5]
+    unpacked = [folder / name for name in names]
     if not all(path.is_file() for path in unpacked):
-        with tarfile.open(paths[0]) as archive:
+        with tarfile.open(path) as archive:
             members = {Path(member.name).name: member for member in archive}
             for path in unpacked:
                 write_atomic(path, archive.extractfile(members[path.name]).read())
-    return read_femnist(unpacked)
+    return unpacked
 
 
 def read_femnist(paths: list[Path]) -> Arrays:
@@ -148,3 +160,18 @@ def read_femnist(paths: list[Path]) -> Arrays:
         arrays[f"x_{part}"] = np.concatenate(x)[..., None]
         arrays[f"y_{part}"], arrays[f"client_{part}"] = np.concatenate(y), np.concatenate(owner)
     return arrays
+
+
+def read_shakespeare(paths: list[Path]) -> Arrays:
+    """Shakespeare (TensorFlow Federated, after LEAF): examples/<role>/snippets, `[n]` texts; see `text.by_role`.
+
+    A byte is a character, as in FedJax.
+    """
+    import h5py
+
+    parts = []
+    for path in paths:
+        with h5py.File(path) as file:
+            roles = file["examples"]
+            parts.append({role: list(roles[role]["snippets"].asstr("latin-1")[:]) for role in roles})
+    return text.by_role(*parts)

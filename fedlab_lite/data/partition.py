@@ -160,7 +160,7 @@ def _share(y: np.ndarray, classes: np.ndarray, counts: np.ndarray, rng: np.rando
 
 
 def natural(owner_train: np.ndarray, owner_test: np.ndarray, num_clients: int, *, seed: int) -> tuple[Indices, Indices]:
-    """A client is a recorded writer; `num_clients` of those with training and test samples are drawn, in order.
+    """A client is a recorded writer or role; `num_clients` of those with training and test samples are drawn, in order.
 
     >>> natural(np.array([7, 8, 7]), np.array([8, 7, 7]), 2, seed=0)[0]
     [array([0, 2]), array([1])]
@@ -169,7 +169,7 @@ def natural(owner_train: np.ndarray, owner_test: np.ndarray, num_clients: int, *
     owners = np.intersect1d(owner_train, owner_test)
     if num_clients > len(owners):
         raise InputError(
-            f"num_clients is {num_clients}, but only {len(owners)} writers have training and test samples; "
+            f"num_clients is {num_clients}, but only {len(owners)} writers or roles have training and test samples; "
             f"choose at most {len(owners)}"
         )
     chosen = np.sort(np.random.default_rng(seed).choice(owners, num_clients, replace=False))

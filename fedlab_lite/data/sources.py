@@ -13,17 +13,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from fedlab_lite.data import text
 from fedlab_lite.data.federated import Pool
 from fedlab_lite.data.formats import (
-    FEMNIST_H5,
     NPZ_KEYS,
     Arrays,
     gunzip,
     read_cifar,
     read_femnist,
-    read_femnist_archive,
     read_idx,
     read_npz,
+    read_shakespeare,
+    unpack,
     unreadable,
 )
 from fedlab_lite.errors import CorruptFileError, FedlabError, InputError, MissingDataError, choose
@@ -57,16 +58,20 @@ class Source:
     read: Callable[[list[Path]], Arrays]
     num_classes: int
     megabytes: int
-    unpacked: tuple[str, ...] = ()  # files from the archive that will do in its place (no checksum is published)
+    unpacked: tuple[str, ...] = ()  # what `read` takes from the archive, or in its place (no checksum is published)
+    length: int = 0  # of a sequence, where samples are sequences of ids
     package: str = ""  # of Debian and Ubuntu
     package_dir: str = ""
 
+    def read_archive(self, paths: list[Path]) -> Arrays:
+        return self.read(unpack(paths[0], self.unpacked))
+
 
 def load(name: str) -> Pool:
-    """The whole of a real data set, images as uint8 `[n, height, width, channels]`.
+    """The whole of a real data set: images uint8 `[n, height, width, channels]`, or text (x and y) int32 `[n, 16]`.
 
     Raises `MissingDataError` (with the ways to get it), `CorruptFileError` (a checksum or a file that cannot be read),
-    `InputError` (unknown name, or an .npz that does not keep to the schema).
+    `InputError` (unknown name, an .npz that does not keep to the schema, or a text with no role that speaks enough).
 
     Example:
       >>> pool = load("fashion_mnist")  # doctest: +SKIP
@@ -78,21 +83,25 @@ def load(name: str) -> Pool:
     if found is None:
         raise MissingDataError(f"{name} is not on this machine. {how_to_get(name)}")
     kind, paths = found
+    published = SOURCES[name]
     if kind == "npz":
-        arrays = read_npz(paths[0], SOURCES[name].num_classes)
+        arrays = read_npz(paths[0], published.num_classes, published.length)
         digest = sha256_of_arrays(dict(sorted(arrays.items())))
         source = KNOWN_COPIES.get(digest, f"{name} (npz, sha256 {digest[:12]})")
     elif kind == "unpacked":
-        arrays = _reading(paths, read_femnist)
+        arrays = _reading(paths, published.read)
         digest = hashlib.sha256("".join(_file_hash(path, "sha256") for path in paths).encode()).hexdigest()
         source = f"{name} (unpacked, sha256 {digest[:12]})"
     else:
         _verify(name, paths)
-        arrays = _reading(paths, SOURCES[name].read)
+        arrays = _reading(paths, published.read_archive if published.unpacked else published.read)
         source = f"{name} (official)"
+    if published.length:
+        unknown = sum(int((arrays[key] == text.OOV).sum()) for key in ("x_train", "x_test"))
+        source = f"{source[:-1]}, characters out of vocabulary: {unknown})"
     owners = {f"owner_{part}": arrays.get(f"client_{part}") for part in ("train", "test")}
     main = {key: arrays[key] for key in NPZ_KEYS}
-    return Pool(**main, **owners, name=name, source=source, num_classes=SOURCES[name].num_classes)
+    return Pool(**main, **owners, name=name, source=source, num_classes=published.num_classes)
 
 
 def status() -> list[Status]:
@@ -107,7 +116,7 @@ def status() -> list[Status]:
         where = str(paths[0] if len(paths) == 1 else paths[0].parent)
         try:
             if kind == "npz":
-                read_npz(paths[0], SOURCES[name].num_classes)
+                read_npz(paths[0], SOURCES[name].num_classes, SOURCES[name].length)
             elif kind == "official":
                 _verify(name, paths)
         except (CorruptFileError, InputError) as error:
@@ -159,6 +168,8 @@ def how_to_get(name: str) -> str:
         f"put your own arrays into {data_dir() / name}.npz: {', '.join(NPZ_KEYS)}, and client_train and client_test "
         "for partition 'natural'",
     ]
+    if source.length:
+        ways[-1] += f"; x and y are ids `[n, {source.length}]` in 0 ... {source.num_classes - 1}, 0 being padding"
     if source.unpacked:
         ways.insert(2, f"or only what is in it: {' '.join(source.unpacked)}")
     if source.package:
@@ -213,10 +224,11 @@ def _reading(paths: list[Path], read: Callable[[list[Path]], Arrays]) -> Arrays:
         return read(paths)
     except FedlabError:
         raise
-    except (OSError, EOFError, KeyError, ValueError, tarfile.TarError, pickle.UnpicklingError) as error:
+    except (OSError, EOFError, KeyError, TypeError, ValueError, tarfile.TarError, pickle.UnpicklingError) as error:
         raise unreadable(paths[0] if len(paths) == 1 else paths[0].parent, error) from error
 
 
+_TFF = "https://storage.googleapis.com/tff-datasets-public/"
 _CIFAR = "https://www.cs.toronto.edu/~kriz/"
 _BATCHES = tuple(f"data_batch_{k}" for k in range(1, 6))
 
@@ -266,17 +278,26 @@ SOURCES: dict[str, Source] = {
         megabytes=170,
     ),
     "femnist": Source(
-        url="https://storage.googleapis.com/tff-datasets-public/",
+        url=_TFF,
         files=(
             File(
                 "fed_emnist.tar.bz2",
                 "sha256:fe1ed5a502cea3a952eb105920bff8cffb32836b5173cb18a57a32c3606f3ea0",
             ),
         ),
-        read=read_femnist_archive,
+        read=read_femnist,
         num_classes=62,
         megabytes=170,
-        unpacked=FEMNIST_H5,
+        unpacked=("fed_emnist_train.h5", "fed_emnist_test.h5"),
+    ),
+    "shakespeare": Source(
+        url=_TFF,
+        files=(File("shakespeare.tar.bz2", "sha256:0285be9906cb5f268092eee4edeeacfc2af4574f2941f7cc2f08a321d7f5c707"),),
+        read=read_shakespeare,
+        num_classes=text.NUM_IDS,
+        megabytes=2,
+        unpacked=("shakespeare_train.h5", "shakespeare_test.h5"),
+        length=text.LENGTH,
     ),
 }
 

@@ -1,8 +1,8 @@
 """Embedded data: made here from a seed in a few seconds, with no download, and kept in `$FEDLAB_CACHE/embedded`.
 
 `glyphs` stands in for FEMNIST (28x28x1, 62 classes, naturally divided by writer), `textures` for CIFAR-10/100
-(32x32x3, pooled). Neither is meant to look like the real thing, only to be as hard: a central network does well, one
-client alone clearly less, and clients differ in the classes they see and in how they draw them.
+(32x32x3, pooled); text is made in `roles`. Neither is meant to look like the real thing, only to be as hard: a central
+network does well, one client alone clearly less, and clients differ in the classes they see and in how they draw them.
 """
 
 import contextlib
@@ -30,7 +30,8 @@ _CELL = 48  # pixels: height and width of a rendered glyph
 _CHUNK = 64  # samples worked on at a time, so that they stay in the processor's cache
 
 
-def _cached(name: str, build: Callable[[], dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
+def cached(name: str, build: Callable[[], dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
+    """What `build` returns, from `$FEDLAB_CACHE/embedded/<name>.npz` if it can be read there; else it is put there."""
     path = cache_dir() / "embedded" / f"{name}.npz"
     unreadable = (OSError, ValueError, EOFError, zipfile.BadZipFile)
     with contextlib.suppress(*unreadable), open(path, "rb") as file, np.load(file) as content:
@@ -58,7 +59,7 @@ def glyphs(num_writers: int, *, seed: int = 0) -> Pool:
     """
     if num_writers < 1:
         raise InputError(f"num_writers is {num_writers}; there must be at least one")
-    arrays = _cached(f"glyphs-v{VERSION}-writers{num_writers}-seed{seed}", lambda: _glyphs(num_writers, seed))
+    arrays = cached(f"glyphs-v{VERSION}-writers{num_writers}-seed{seed}", lambda: _glyphs(num_writers, seed))
     return Pool(**arrays, name="glyphs", source="embedded glyphs", num_classes=len(CHARACTERS))
 
 
@@ -196,7 +197,7 @@ def textures(num_classes: int, train_size: int, test_size: int, *, seed: int = 0
     for kind, size in (("training", train_size), ("test", test_size)):
         if size < 1:
             raise InputError(f"textures: {size} {kind} samples asked for; there must be at least one")
-    arrays = _cached(
+    arrays = cached(
         f"textures-v{VERSION}-classes{num_classes}-train{train_size}-test{test_size}-seed{seed}",
         lambda: _textures(num_classes, train_size, test_size, seed),
     )

@@ -8,12 +8,13 @@ import math
 from dataclasses import asdict, dataclass
 
 import jax
+import jax.numpy as jnp
 from flax import nnx
 
 from fedlab_lite.deq.gradients import GRADIENTS, equilibrium
 from fedlab_lite.deq.projection import project_linf
 from fedlab_lite.deq.solvers import SOLVERS, Solution
-from fedlab_lite.errors import choose
+from fedlab_lite.errors import InputError, choose
 from fedlab_lite.nn.layers import Conv, GroupNorm, as_float, conv2d, group_norm, max_pool, softplus
 
 
@@ -33,8 +34,21 @@ class Solve:
         choose("solver", self.solver, SOLVERS)
         choose("gradient", self.gradient, GRADIENTS)
 
-    def __call__(self, cell, params, u: jax.Array) -> tuple[jax.Array, Solution]:
-        return equilibrium(cell, params, u, u, **asdict(self))
+    def __call__(self, cell, params, u: jax.Array, z0: jax.Array | None = None) -> tuple[jax.Array, Solution]:
+        """z = cell(params, u, z*) and the solver's report, from `u [B, ...]`, the shape of z as well.
+
+        The solver starts at `z0 [B, ...]`, a sample's equilibrium when it was last visited (its `Solution.z`; Sec.
+        V-A3), or at `u` for a sample whose `z0` is all zeros: not visited yet. None: everyone starts at `u`.
+        Raises `InputError` for a `z0` of another shape.
+        """
+        return equilibrium(cell, params, u, u if z0 is None else _warm(z0, u), **asdict(self))
+
+
+def _warm(z0: jax.Array, u: jax.Array) -> jax.Array:
+    if z0.shape != u.shape:
+        raise InputError(f"z0 has shape {z0.shape}, the equilibrium {u.shape}; pass `solution.z` of an earlier pass")
+    visited = jnp.any(z0 != 0, axis=tuple(range(1, z0.ndim)), keepdims=True)
+    return jnp.where(visited, z0, u)
 
 
 def dense_cell(params: dict, u: jax.Array, z: jax.Array) -> jax.Array:
@@ -53,8 +67,8 @@ def residual_cell(params: dict, u: jax.Array, z: jax.Array) -> jax.Array:
 class DEQMLP(nnx.Module):
     """Injection C x, equilibrium layer of `width`, dense layer of `features`; 737,214 parameters in Fig. 4.
 
-    `kappa` < 1 keeps B in the l-infinity ball of eq. (4), so that the cell is a contraction; 0 leaves B free, as the
-    second curve of Fig. 3 does. Eq. (3)'s bias b is left out: only so does Fig. 4's "41 % smaller" come out.
+    `kappa` in (0, 1) keeps B in the l-infinity ball of eq. (4), so that the cell is a contraction; 0 leaves B free, as
+    the second curve of Fig. 3 does. Eq. (3)'s bias b is left out: only so does Fig. 4's "41 % smaller" come out.
     """
 
     def __init__(
@@ -67,6 +81,8 @@ class DEQMLP(nnx.Module):
         solve: Solve,
         rngs: nnx.Rngs,
     ):
+        if not 0 <= kappa < 1:
+            raise InputError(f"kappa = {kappa}: must lie in (0, 1), or be 0 to leave B without projection")
         self.C = nnx.Linear(math.prod(input_shape), width, use_bias=False, rngs=rngs)
         self.B = nnx.Param(nnx.initializers.lecun_normal()(rngs.params(), (width, width)))
         self.dense = nnx.Linear(width, features, rngs=rngs)
@@ -76,9 +92,9 @@ class DEQMLP(nnx.Module):
         if self.kappa:
             self.B[...] = project_linf(self.B[...], self.kappa)
 
-    def __call__(self, x: jax.Array) -> tuple[jax.Array, Solution]:
+    def __call__(self, x: jax.Array, *, z0: jax.Array | None = None) -> tuple[jax.Array, Solution]:
         u = self.C(as_float(x).reshape(x.shape[0], -1))
-        z, solution = self.solve(dense_cell, {"B": self.B[...]}, u)
+        z, solution = self.solve(dense_cell, {"B": self.B[...]}, u, z0)
         return nnx.relu(self.dense(z)), solution
 
 
@@ -117,9 +133,9 @@ class DEQResNet(nnx.Module):
         scales = {f"scale{i}": norm.scale[...] for i, norm in norms.items()}
         return convs | scales | {f"offset{i}": norm.offset[...] for i, norm in norms.items()}
 
-    def __call__(self, x: jax.Array) -> tuple[jax.Array, Solution]:
+    def __call__(self, x: jax.Array, *, z0: jax.Array | None = None) -> tuple[jax.Array, Solution]:
         u = max_pool(self.stem_norm(softplus(self.stem(as_float(x)))), 3, 2, "SAME")
-        z, solution = self.solve(residual_cell, self.cell_params(), u)
+        z, solution = self.solve(residual_cell, self.cell_params(), u, z0)
         z = max_pool(z, 3, 2, "SAME").reshape(x.shape[0], -1)
         z = softplus(self.dense2(softplus(self.dense1(z))))
         return self.norm(z), solution

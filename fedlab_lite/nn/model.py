@@ -7,9 +7,10 @@ This is the only file that splits and merges NNX modules; everything else sees p
 import inspect
 from dataclasses import dataclass, fields
 from functools import lru_cache, partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 from flax import nnx
 
 from fedlab_lite.deq.solvers import Solution
@@ -18,6 +19,7 @@ from fedlab_lite.nn.cnn import CNN
 from fedlab_lite.nn.deq import DEQMLP, DEQResNet, Solve
 from fedlab_lite.nn.mlp import MLP
 from fedlab_lite.nn.resnet import ResNet
+from fedlab_lite.nn.transformer import DEQTransformer, Transformer
 
 MODELS: dict[str, tuple[type[nnx.Module], dict]] = {  # name: class, and options where they differ from its defaults
     "mlp": (MLP, {}),
@@ -28,6 +30,10 @@ MODELS: dict[str, tuple[type[nnx.Module], dict]] = {  # name: class, and options
     "resnet34": (ResNet, {"depth": 34}),
     "deq_resnet_s": (DEQResNet, {"channels": 64}),
     "deq_resnet_m": (DEQResNet, {"channels": 128}),
+    "transformer4": (Transformer, {"depth": 4}),
+    "transformer8": (Transformer, {"depth": 8}),
+    "transformer12": (Transformer, {"depth": 12}),
+    "deq_transformer": (DEQTransformer, {}),
 }
 _SOLVE = {field.name for field in fields(Solve)}
 _NOT_OPTIONS = {"self", "input_shape", "num_classes", "rngs", "solve"}
@@ -41,7 +47,7 @@ def model_options(name: str) -> tuple[str, ...]:
     """The options that `make_model(name, ...)` takes, beside the input shape and the number of classes."""
     choose("model", name, MODELS)
     names = _arguments(name)
-    fixed = _NOT_OPTIONS | ({"depth"} if MODELS[name][0] is ResNet else set())
+    fixed = _NOT_OPTIONS | ({"depth"} & MODELS[name][1].keys())  # where the name says it
     return tuple(sorted((names - fixed) | (_SOLVE if "solve" in names else set())))
 
 
@@ -82,6 +88,8 @@ class Model:
         if "num_classes" in names:
             options["num_classes"] = self.num_classes
         representation = module(self.input_shape, rngs=rngs, **options)
+        if hasattr(representation, "make_head"):
+            return representation, representation.make_head(self.num_classes, rngs=rngs)
         return representation, nnx.Linear(representation.features, self.num_classes, rngs=rngs)
 
     @partial(jax.jit, static_argnums=0)
@@ -90,22 +98,42 @@ class Model:
         representation, head = (_text_keys(nnx.to_pure_dict(nnx.state(m, nnx.Param))) for m in self._modules(key))
         return {"representation": self.project(representation), "head": head}
 
-    def forward(self, params: dict, x: jax.Array) -> tuple[jax.Array, Solution | None]:
-        """Logits `[B, num_classes]` of `x [B, *input_shape]`, and the equilibrium solver's report, if there is one."""
-        features, solution = self._features(params["representation"], x)
-        return self.classify(params["head"], features), solution
+    def forward(
+        self, params: dict, x: jax.Array, *, key: jax.Array | None = None, z0: jax.Array | None = None
+    ) -> tuple[jax.Array, Solution | None]:
+        """Logits `[B, ..., num_classes]` of `x [B, *input_shape]`, and the equilibrium solver's report, if any.
+
+        Args:
+          key: draws dropout's masks, in training; None, as in evaluation: no dropout.
+          z0: `[B, *equilibrium_shape()]`, where the equilibrium's solver starts: `solution.z` of a row's last visit,
+            zeros for a row that had none. None: no row had one.
+
+        Both are ignored by a model that has no use for them. Raises `InputError` for `x` or `z0` of another shape.
+        """
+        key, head_key = (None, None) if key is None else jax.random.split(key)
+        features, solution = self._features(params["representation"], x, key=key, z0=z0)
+        return self.classify(params["head"], features, key=head_key), solution
 
     def apply(self, params: dict, x: jax.Array) -> jax.Array:
-        """Logits `[B, num_classes]`."""
+        """Logits `[B, ..., num_classes]`."""
         return self.forward(params, x)[0]
 
-    def represent(self, params: dict, x: jax.Array) -> jax.Array:
-        """Features `[B, features]`: what the head sees."""
+    def represent(self, params: dict, x: jax.Array) -> Any:
+        """What the head sees: an array `[B, features]` or another pytree of `[B, ...]` leaves."""
         return self._features(params["representation"], x)[0]
 
-    def classify(self, head: dict, features: jax.Array) -> jax.Array:
-        """Logits of features, with a head alone."""
-        return _merge(_parts(self).head, head)(features)
+    def classify(self, head: dict, features: Any, *, key: jax.Array | None = None) -> jax.Array:
+        """Logits of features, with a head alone; `key` as in `forward`."""
+        return _call(_merge(_parts(self).head, head), features, key=key)
+
+    def equilibrium_shape(self) -> tuple[int, ...] | None:
+        """Shape of one row's equilibrium z; None for a model without.
+
+        >>> make_model("deq_mlp", (28, 28, 1), 62).equilibrium_shape()
+        (512,)
+        """
+        solution = _outputs(self)[1]
+        return solution and solution.z.shape[1:]
 
     def project(self, representation: dict) -> dict:
         """The nearest representation that meets the model's constraint, eq. (4); itself where there is none."""
@@ -115,14 +143,26 @@ class Model:
         module.project()
         return _text_keys(nnx.to_pure_dict(nnx.state(module, nnx.Param)))
 
-    def _features(self, representation: dict, x: jax.Array) -> tuple[jax.Array, Solution | None]:
+    def _features(self, representation: dict, x: jax.Array, **options) -> tuple[Any, Solution | None]:
         if x.shape[1:] != self.input_shape:
             raise InputError(
                 f"{self.name} was made for inputs of shape {self.input_shape}, got {x.shape[1:]}; "
                 "make the model with the data's `input_shape`"
             )
-        result = _merge(_parts(self).representation, representation)(x)
-        return result if isinstance(result, tuple) else (result, None)
+        module = _merge(_parts(self).representation, representation)
+        result = _call(module, x, **options)
+        return result if "z0" in _call_names(type(module)) else (result, None)
+
+
+@lru_cache
+def _call_names(module: type[nnx.Module]) -> set[str]:
+    return set(inspect.signature(module.__call__).parameters)
+
+
+def _call(module: nnx.Module, inputs: Any, **options) -> Any:
+    """module(inputs), with those of the options that it takes: `key` if it has dropout, `z0` if an equilibrium."""
+    names = _call_names(type(module))
+    return module(inputs, **{name: value for name, value in options.items() if name in names})
 
 
 def _merge(graph: nnx.GraphDef, params: dict) -> nnx.Module:
@@ -135,17 +175,37 @@ def _parts(model: Model) -> _Parts:
     return _Parts(*(nnx.split(module)[0] for module in modules))
 
 
+@lru_cache(maxsize=128)
+def _outputs(model: Model) -> tuple[jax.ShapeDtypeStruct, Solution | None]:
+    """Shapes of what `forward` gives for one row. Raises where input, representation and head do not fit together."""
+    params = jax.eval_shape(model.init, jax.random.key(0))
+    row = jax.ShapeDtypeStruct((1, *model.input_shape), jnp.uint8)  # pixels, or token ids
+    features, solution = jax.eval_shape(model._features, params["representation"], row)
+    try:
+        logits = jax.eval_shape(model.classify, params["head"], features)
+    except (TypeError, ValueError) as error:
+        shapes = jax.tree.map(lambda leaf: leaf.shape, features)
+        raise InputError(
+            f"the representation of {model.name!r} gives features of shape {shapes} for one row, which its head does "
+            f"not take: {error}"
+        ) from error
+    return logits, solution
+
+
 def make_model(name: str, input_shape: tuple[int, ...], num_classes: int, **options) -> Model:
-    """Build `name` for `input_shape` (without the batch axis). Raises `InputError` for unknown names or options."""
+    """Build `name` for `input_shape` (without the batch axis).
+
+    Raises `InputError` for unknown names or options, and where input, representation and head do not fit together.
+    """
     for option in options:
         choose(f"option of model {name}", option, model_options(name))
     choose("model", name, MODELS)
     model = Model(name, tuple(int(n) for n in input_shape), int(num_classes), tuple(sorted(options.items())))
     try:
-        jax.eval_shape(model.init, jax.random.key(0))
+        _outputs(model)
+    except InputError:
+        raise
     except (TypeError, ValueError) as error:
-        if isinstance(error, InputError):
-            raise
         raise InputError(f"model {name!r} cannot be built for inputs {input_shape}, {options}: {error}") from error
     return model
 

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedlab_lite.algorithms import make_algorithm
-from fedlab_lite.clients import Problem, replicated
+from fedlab_lite.clients import Batch, Problem, replicated
 from fedlab_lite.data.federated import Federated
 from fedlab_lite.nn.model import Model, make_model
 
@@ -103,7 +103,7 @@ def plain_bare_step(workload: Workload) -> Callable[[], object]:
 def _bare_step(workload: Workload, problem: Problem) -> Callable[[], object]:
     @jax.jit
     def step(params, x, y):
-        gradient = jax.grad(problem.loss)(params, x, y, jnp.ones(workload.batch_size))
+        gradient, _ = jax.grad(problem.loss, has_aux=True)(params, Batch(x, y, jnp.ones(workload.batch_size)))
         return jax.tree.map(lambda p, g: p - LR * g, params, gradient)
 
     x, y = (jax.device_put(np.asarray(leaf[0]), jax.devices()[0]) for leaf in (problem.data.x, problem.data.y))

@@ -1,0 +1,62 @@
+"""Ditto: Li et al., "Ditto: Fair and Robust Federated Learning Through Personalization", 2021, Algorithm 1."""
+
+from dataclasses import dataclass, replace
+
+import jax
+import optax
+
+from fedlab_lite.algorithms.fedavg import FedAvg
+from fedlab_lite.clients import Batch, Problem, average, broadcast, local_sgd, put, take
+
+
+@dataclass(frozen=True)
+class Ditto(FedAvg):
+    """min_{v_i} L_i(v_i) + lambda/2 ||v_i - w*||^2, w* being FedAvg's solution: a model each, tied to the global one.
+
+    v_i is the client's for good: it goes on from where it stood, towards the params w^t that were received. (FeDEQ's
+    code restarts v_i in every round from the client's freshly trained copy of w.)
+    """
+
+    prox: float = 0.3  # lambda, how strongly v_i is tied to w (FeDEQ's runs: 0.3, Shakespeare 0.1)
+    personal_epochs: int = 3  # passes over the client's rows for v_i
+
+    def init(self, problem: Problem, key: jax.Array) -> dict:
+        state = super().init(problem, key)
+        return state | {"client_params": broadcast(state["params"], problem.num_clients)}
+
+    def personal_update(self, problem: Problem, data, key: jax.Array, own: dict, params: dict) -> dict:
+        """v_i <- v_i - eta (grad L_i(v_i) + lambda (v_i - w^t))."""
+
+        def loss(own: dict, batch: Batch):
+            value, z = problem.loss(own, batch)
+            gap = optax.tree.sub(own, params)
+            return value + self.prox / 2 * optax.tree.vdot(gap, gap), z
+
+        return local_sgd(loss, own, data, key, epochs=self.personal_epochs, project=problem.project, **self._sgd())
+
+    def ditto_update(self, problem: Problem, data, key: jax.Array, own: dict, params: dict) -> tuple[dict, dict]:
+        own_key, global_key = jax.random.split(key)
+        return self.personal_update(problem, data, own_key, own, params), self.client_update(
+            problem, data, global_key, params
+        )
+
+    def round(self, problem: Problem, state: dict, cohort: jax.Array, key: jax.Array) -> dict:
+        own = take(state["client_params"], cohort)
+        own, sent = self.for_cohort(problem, self.ditto_update, cohort, key, own, shared=(state["params"],))
+        return {
+            "params": average(sent, problem.data.size[cohort]),
+            "client_params": put(state["client_params"], cohort, own),
+        }
+
+    def models(self, problem: Problem, state: dict) -> tuple[dict, dict]:
+        return state["client_params"], {}
+
+    def other_models(self, problem: Problem, state: dict) -> dict[str, tuple[dict, dict]]:
+        return {"global": super().models(problem, state)}
+
+    def join(self, problem: Problem, state: dict, key: jax.Array) -> dict[str, tuple[dict, dict]]:
+        """v_i from the global model, tied to it; 'global': the global model as it is (what FeDEQ's code scores)."""
+        tuner = replace(self, personal_epochs=self.join_epochs)
+        shared = (state["params"], state["params"])
+        own = tuner.for_everybody(problem, tuner.personal_update, key, shared=shared)
+        return {"": (own, {}), "global": ({}, state["params"])}
