@@ -255,7 +255,7 @@ def test_fedeq_by_hand():
 @pytest.mark.parametrize("warm_start", ["never", "visit", "rounds"])
 def test_fedeq_warm_start_finds_the_same_with_fewer_iterations(warm_start):
     """Tight solver: the trajectory does not depend on where it starts; kept equilibria are near the next ones."""
-    problem = blobs(model="deq_mlp", width=16, features=8, tol=1e-6, max_iter=200)
+    problem = blobs(model="deq_mlp", width=16, features=8, tol=1e-6, max_iter=200, warm_iter=200)
     algorithm = make_algorithm("fedeq", lr=0.05, epochs=2, warm_start=warm_start)
     cold = run_rounds(replace(algorithm, warm_start="never"), problem, 2)
     warm = run_rounds(algorithm, problem, 2)
@@ -283,7 +283,7 @@ def test_fedeq_server_argmin_minimises_the_lagrangian():
 def test_fedeq_duals_start_random_and_small(problem):
     state = make_algorithm("fedeq").init(problem, KEY)
     duals = jnp.concatenate([leaf.ravel() for leaf in jax.tree.leaves(state["duals"])])
-    assert float(duals.std()) == pytest.approx(1e-3, rel=0.2)
+    assert float(duals.std()) == pytest.approx(1e-5, rel=0.2)
 
 
 def test_idle_clients_keep_everything(problem):

@@ -165,8 +165,10 @@ def test_a_warm_start_finds_the_same_equilibrium_sooner(name):
     sequence = name == "deq_transformer"
     options = {"layers": 1, "width": 8} if sequence else SMALL[name]
     shape = TEXT if sequence else FEMNIST
-    model = make_model(name, shape, 7, max_iter=60, **options)
+    model = make_model(name, shape, 7, max_iter=60, warm_iter=60, **options)
     params = model.init(jax.random.key(0))
+    if sequence:  # a strong injection makes the cell a contraction: one equilibrium, wherever the solver starts
+        params["representation"]["embed"] = jax.tree.map(lambda leaf: 50 * leaf, params["representation"]["embed"])
     x = jax.random.randint(jax.random.key(1), (3, *shape), 1, 7 if sequence else 256).astype(jnp.uint8)
     forward = jax.jit(lambda z0: model.forward(params, x, z0=z0))
     logits, cold = jax.jit(lambda: model.forward(params, x))()
@@ -184,6 +186,21 @@ def test_a_warm_start_finds_the_same_equilibrium_sooner(name):
         model.forward(params, x, z0=cold.z[:2])
 
 
+def test_a_budget_of_warm_steps_is_worked_off_over_visits():
+    """`warm_iter` caps a visit that starts at a kept equilibrium; visit by visit the residual falls all the same."""
+    model = make_model("deq_resnet_s", FEMNIST, 7, warm_iter=3, tol=1e-5, **SMALL["deq_resnet_s"])
+    params, x = model.init(jax.random.key(0)), jax.random.uniform(jax.random.key(1), (3, *FEMNIST))
+    visit, residuals = jax.jit(lambda z0: model.forward(params, x, z0=z0)[1]), []
+    z = jnp.zeros((3, *model.equilibrium_shape()))
+    for _ in range(4):
+        solution = visit(z)
+        z = solution.z
+        assert int(solution.iterations.max()) <= 3
+        residuals.append(float(solution.residual.mean()))
+    assert residuals[3] < residuals[2] < residuals[1] < residuals[0]
+    assert int(model.forward(params, x)[1].iterations.max()) > 3  # a cold solve has its own cap
+
+
 def test_explicit_models_ignore_key_and_z0():
     model = make_model("mlp", FEMNIST, 10, width=8)
     params, x = model.init(jax.random.key(0)), jnp.ones((2, *FEMNIST))
@@ -193,5 +210,6 @@ def test_explicit_models_ignore_key_and_z0():
 
 
 def test_options_are_listed():
-    assert model_options("deq_mlp") == ("features", "gradient", "kappa", "max_iter", "solver", "tol", "width")
+    solve = ("max_iter", "solver", "tol", "warm_iter")
+    assert model_options("deq_mlp") == ("features", "gradient", "kappa", *solve, "width")
     assert model_options("transformer8") == ("dropout", "heads", "width")

@@ -3,6 +3,7 @@
 import pytest
 
 from fedlab_lite import papers
+from fedlab_lite.data import EMBEDDED
 from fedlab_lite.errors import InputError
 
 EVERY = [(item, preset) for item in papers.items() for preset in papers.PRESETS]
@@ -69,7 +70,7 @@ def test_presets_are_valid(item, preset):
     assert estimate["minutes"] > 0
     assert estimate["hardware"]
     assert (estimate["clients"] is None) == (not runs)
-    embedded = {"glyphs", "textures", "textures100"}
+    embedded = set(EMBEDDED)
     assert {run.dataset in embedded for run in runs.values()} <= {preset == "quick"}
     if preset == "quick":
         assert estimate["minutes"] <= 0.75
@@ -77,8 +78,9 @@ def test_presets_are_valid(item, preset):
 
 def test_the_paper_preset_is_the_papers():
     runs = papers.settings("fedeq", "tab03_accuracy", "paper")
-    assert len(runs) == 7 * 6
-    assert {run.num_rounds for run in runs.values()} == {150}
+    assert len(runs) == 9 * 7
+    assert {run.dataset for run in runs.values() if run.num_rounds != 150} == {"shakespeare"}
+    assert {run.num_rounds for run in runs.values()} == {150, 400}
     assert {run.cohort_size / run.num_clients for run in runs.values()} == {0.1}
     fedeq, fedrep = runs["cifar100_5/fedeq"], runs["cifar100_5/fedrep"]
     options = dict(fedeq.algorithm_options)

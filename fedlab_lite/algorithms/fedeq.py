@@ -35,7 +35,7 @@ class FeDEQ(PartialPersonalisation):
         "own"  # REP_UPDATE starts at 'own' theta_i^t (line 9) or at 'received' theta^{t+1} (eq. (24), the code)
     )
     server: str = "mean"  # line 4: 'mean' of theta_i, as printed; 'argmin' of the Lagrangian, as eq. (18) assumes
-    dual_scale: float = 1e-3  # std of the random lambda_i^0 (line 2; the paper does not print it)
+    dual_scale: float = 1e-5  # std of the random lambda_i^0 (line 2, no number printed): too small to steer anything
     warm_start: str = "visit"  # a row's equilibrium starts its next: 'never', in a 'visit', over 'rounds' (Sec. III-B1)
 
     def __post_init__(self):

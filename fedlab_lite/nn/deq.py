@@ -22,26 +22,48 @@ from fedlab_lite.nn.layers import Conv, GroupNorm, as_float, conv2d, group_norm,
 class Solve:
     """How equilibria are found and differentiated (FeDEQ, Sec. V-A3: Anderson acceleration, one-step gradient).
 
-    `tol` is relative, per sample; the paper prints neither it nor the cap on iterations.
+    `tol` is relative, per sample; the paper prints neither it nor the cap on iterations. A solve that starts at a kept
+    equilibrium has a smaller cap: what it leaves is worked off at the next visit (Fig. 10's notebook measures it).
     """
 
     solver: str = "anderson"
     gradient: str = "one_step"
     max_iter: int = 20
+    warm_iter: int = 6
     tol: float = 1e-3
 
     def __post_init__(self):
         choose("solver", self.solver, SOLVERS)
         choose("gradient", self.gradient, GRADIENTS)
 
-    def __call__(self, cell, params, u: jax.Array, z0: jax.Array | None = None) -> tuple[jax.Array, Solution]:
+    def __call__(
+        self, cell, params, u: jax.Array, z0: jax.Array | None = None, *, positions: bool = False
+    ) -> tuple[jax.Array, Solution]:
         """z = cell(params, u, z*) and the solver's report, from `u [B, ...]`, the shape of z as well.
 
         The solver starts at `z0 [B, ...]`, a sample's equilibrium when it was last visited (its `Solution.z`; Sec.
         V-A3), or at `u` for a sample whose `z0` is all zeros: not visited yet. None: everyone starts at `u`.
+        `positions`: axis 1 numbers the positions of a text, and the solver treats each as a sample of its own. One
+        set of mixing weights for a row would let a later token move an earlier one's iterates.
         Raises `InputError` for a `z0` of another shape.
         """
-        return equilibrium(cell, params, u, u if z0 is None else _warm(z0, u), **asdict(self))
+        start = u if z0 is None else _warm(z0, u)
+        options = asdict(self)
+        warm_iter = options.pop("warm_iter")
+        if z0 is not None:
+            options["max_iter"] = min(warm_iter, self.max_iter)
+        if not positions:
+            return equilibrium(cell, params, u, start, **options)
+
+        def flat_cell(params, u, z):
+            return cell(params, u, z.reshape(u.shape)).reshape(z.shape)
+
+        z, solution = equilibrium(flat_cell, params, u, start.reshape(-1, *u.shape[2:]), **options)
+        residual, iterations, trace = (x.reshape(*x.shape[:-1], *u.shape[:2]) for x in solution[1:])
+        whole = jnp.sqrt(jnp.where(jnp.isnan(trace), 0, trace**2).sum(-1))
+        trace = jnp.where(jnp.isnan(trace).all(-1), jnp.nan, whole)
+        row = Solution(solution.z.reshape(u.shape), jnp.sqrt((residual**2).sum(-1)), iterations.max(-1), trace)
+        return z.reshape(u.shape), row
 
 
 def _warm(z0: jax.Array, u: jax.Array) -> jax.Array:

@@ -5,8 +5,8 @@ and is pre-LN: h <- h + e, h <- h + MHA(LN h), h <- h + FFN(LN h). The last laye
 the vocabulary are a client's own; layers alike are stacked on axis 0 of their parameters and scanned, so that twelve
 compile as fast as one.
 
-Table II and the published sizes disagree on what "Transformer-8" counts: here, as in Table II, it is 8 layers, of which
-7 are shared (1.43 MB) and one is personal (0.22 MB).
+Tables II and VI count a "Transformer-8" differently: here, as in Table II, it has 8 layers, of which 7 are shared
+(1.43 MB) and one is personal (0.22 MB).
 """
 
 import math
@@ -207,7 +207,8 @@ class DEQTransformer(_Shared):
     """The shared part of the DEQ-Transformer: embedding, and one equilibrium of `layers` layers and a LayerNorm.
 
     206,848 parameters. Dropout's masks are drawn once a pass and hold while the equilibrium is solved for, so that it
-    is the fixed point of one map. The head's layer takes the token embedding without positions, as the reference's.
+    is the fixed point of one map. Every position is a sample of the solver, so that no iterate sees a later token. The
+    head's layer takes the token embedding without positions, as the reference's.
 
     Example:
       >>> from fedlab_lite.nn.model import make_model
@@ -239,5 +240,5 @@ class DEQTransformer(_Shared):
         tokens, real = self.embed(x), x > 0
         cell = partial(equilibrium_cell, **self.layers.masks(real, key))
         params = {"layers": self.layers.arrays(), "scale": self.norm.scale[...], "offset": self.norm.offset[...]}
-        z, solution = self.solve(cell, params, tokens + self.embed.positions[...], z0)
+        z, solution = self.solve(cell, params, tokens + self.embed.positions[...], z0, positions=True)
         return Features(z, tokens, real), solution
