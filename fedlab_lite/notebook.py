@@ -69,7 +69,7 @@ def check_parameters(file: Path, values: Mapping[str, Any]) -> None:
 def compute(item: Item, preset: str, values: Mapping[str, Any], *, force: bool = False) -> int:
     """Fill the run store with what an item needs at a preset; returns how many runs that are."""
     runs = papers.settings(*item, preset, **values)
-    experiment.run_all(list(runs.values()), force=force)
+    experiment.run_all(list(runs.values()), force=force, keep_state=papers.item(*item).get("final_states", False))
     return len(runs)
 
 
