@@ -1,6 +1,6 @@
 """Local: every client alone. The floor that any federation has to beat."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import jax
 
@@ -18,9 +18,8 @@ class Local(Algorithm):
         params = problem.model.init(key)
         return {"params": params, "client_params": broadcast(params, problem.num_clients)}
 
-    def client_update(self, problem: Problem, data, key: jax.Array, params: dict, epochs: int | None = None) -> dict:
-        epochs = self.epochs if epochs is None else epochs
-        return local_sgd(problem.loss, params, data, key, epochs=epochs, project=problem.project, **self._sgd())
+    def client_update(self, problem: Problem, data, key: jax.Array, params: dict) -> dict:
+        return local_sgd(problem.loss, params, data, key, epochs=self.epochs, project=problem.project, **self._sgd())
 
     def round(self, problem: Problem, state: dict, cohort: jax.Array, key: jax.Array) -> dict:
         own = take(state["client_params"], cohort)
@@ -32,8 +31,8 @@ class Local(Algorithm):
 
     def join(self, problem: Problem, state: dict, key: jax.Array) -> dict[str, tuple[dict, dict]]:
         """A newcomer starts where everybody did, and is alone as well."""
-        shared = (state["params"], self.join_epochs)
-        return {"": (self.for_everybody(problem, self.client_update, key, shared=shared), {})}
+        alone = replace(self, epochs=self.join_epochs)
+        return {"": (alone.for_everybody(problem, alone.client_update, key, shared=(state["params"],)), {})}
 
     def messages(self, problem: Problem) -> dict:
         return nothing_moves()
