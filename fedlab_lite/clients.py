@@ -17,11 +17,11 @@ import optax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from fedlab_lite.data.federated import Federated
+from fedlab_lite.data.text import PAD
 from fedlab_lite.errors import choose
 from fedlab_lite.nn.model import Model
 
 EXECUTORS = ("auto", "loop", "map", "vmap")
-PADDING = 0  # the token that fills up a window: it is never counted
 
 
 class ClientData(NamedTuple):
@@ -170,7 +170,7 @@ class Problem:
 
     def counted(self, y: jax.Array, weight: jax.Array) -> jax.Array:
         """What of `y` counts, 1 or 0: the labels of the rows that `weight [B]` counts; of token rows, no padding."""
-        return weight if y.ndim == 1 else weight[:, None] * (y != PADDING)
+        return weight if y.ndim == 1 else weight[:, None] * (y != PAD)
 
     def mean_loss(self, logits: jax.Array, y: jax.Array, weight: jax.Array) -> jax.Array:
         """Mean of `row_loss` over the labels or tokens that count."""
