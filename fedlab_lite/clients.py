@@ -30,6 +30,7 @@ class ClientData(NamedTuple):
     x: jax.Array
     y: jax.Array
     size: jax.Array
+    budget: jax.Array | None = None  # solver iterations that the client can afford; None: the model's max_iter
 
 
 class Batch(NamedTuple):
@@ -40,6 +41,7 @@ class Batch(NamedTuple):
     weight: jax.Array  # [B], 1 or 0
     key: jax.Array | None = None  # of this step, for dropout; None: none
     z0: jax.Array | None = None  # [B, ...], each row's last equilibrium; zeros: not seen yet; None: no warm start
+    budget: jax.Array | None = None  # the client's, see `ClientData`
 
 
 def take(tree, cohort: jax.Array | int):
@@ -50,16 +52,6 @@ def take(tree, cohort: jax.Array | int):
 def put(tree, cohort: jax.Array, rows):
     """The tree with the cohort's rows replaced; everybody else keeps theirs."""
     return jax.tree.map(lambda leaf, new: leaf.at[cohort].set(new), tree, rows)
-
-
-def average(stacked, weights: jax.Array):
-    """sum_i weights_i stacked_i / sum_i weights_i over axis 0: the one aggregation rule of the server.
-
-    >>> average({"w": jnp.array([[1.0], [4.0]])}, jnp.array([1, 3]))["w"].tolist()
-    [3.25]
-    """
-    weights = weights / weights.sum()
-    return jax.tree.map(lambda leaf: jnp.tensordot(weights.astype(leaf.dtype), leaf, axes=1), stacked)
 
 
 def broadcast(tree, num_clients: int):
@@ -159,10 +151,20 @@ class Problem:
     model: Model = field(metadata={"static": True})
     executor: str = field(default="auto", metadata={"static": True})
     newcomers: Federated | None = None  # clients that join when the others have been trained
+    weight: jax.Array | None = None  # [clients], what each counts in an average; None: as the algorithm has it
 
     @property
     def num_clients(self) -> int:
         return self.data.num_clients
+
+    def weights(self, cohort: jax.Array, own: jax.Array | None = None) -> jax.Array:
+        """What each client of `cohort [m]` counts in the server's average.
+
+        `weight` where the problem has one (see `fusion`), else the algorithm's `own [m]`; None: its training rows.
+        """
+        if self.weight is not None:
+            return jnp.asarray(self.weight)[cohort]
+        return jnp.asarray(self.data.size)[cohort] if own is None else own
 
     def row_loss(self, logits: jax.Array, y: jax.Array) -> jax.Array:
         """Cross-entropy of `logits [B, C]` and labels `y [B]`: `[B]`; of tokens `[B, T, C]`, `[B, T]`: `[B, T]`."""
@@ -179,7 +181,7 @@ class Problem:
 
     def loss(self, params: dict, batch: Batch) -> tuple[jax.Array, jax.Array | None]:
         """Mean loss of a batch in training, and its rows' equilibria `[B, ...]` (None: an explicit model)."""
-        logits, solution = self.model.forward(params, batch.x, key=batch.key, z0=batch.z0)
+        logits, solution = self.model.forward(params, batch.x, key=batch.key, z0=batch.z0, budget=batch.budget)
         return self.mean_loss(logits, batch.y, batch.weight), solution and solution.z
 
     def equilibria(self, *rows: int) -> jax.Array | None:
@@ -209,7 +211,7 @@ class Problem:
 
         A client's key depends on its index, not on who else was sampled.
         """
-        data = ClientData(*take((self.data.x, self.data.y, self.data.size), cohort))
+        data = ClientData(*take((self.data.x, self.data.y, self.data.size, self.data.budget), cohort))
         keys = jax.vmap(jax.random.fold_in, (None, 0))(key, cohort)
         return for_clients(fn, data, keys, *stacked, shared=shared, executor=self.executor)
 
@@ -235,7 +237,7 @@ def local_sgd(
       loss: `loss(params, batch: Batch) -> (scalar, z)`: a mean over the rows that count, and the rows' equilibria
         (None where there are none).
       params: the tree that is trained (what stays fixed lives in `loss`).
-      data: `x [n, ...]` (or a tree of them), `y [n]`, `size []`.
+      data: `x [n, ...]` (or a tree of them), `y [n]`, `size []`, and the client's `budget`.
       key: shuffles the rows and seeds each step's dropout.
       lr: step size eta. epochs: passes. batch_size: rows a step.
       project: applied after every step (eq. (4) in FeDEQ).
@@ -267,7 +269,8 @@ def local_sgd(
             chosen = jax.lax.dynamic_slice(order, (index * batch_size,), (batch_size,))
             weight = jax.lax.dynamic_slice(valid, (index * batch_size,), (batch_size,)).astype(jnp.float32)
             z0 = None if memory is None else memory[chosen]
-            batch = Batch(take(data.x, chosen), data.y[chosen], weight, jax.random.fold_in(step_key, index), z0)
+            key = jax.random.fold_in(step_key, index)
+            batch = Batch(take(data.x, chosen), data.y[chosen], weight, key, z0, data.budget)
             gradient, z = jax.grad(loss, has_aux=True)(params, batch)
             params = project(jax.tree.map(lambda p, g: p - lr * g, params, gradient))
             return params, None if memory is None else memory.at[chosen].set(z)
@@ -317,7 +320,11 @@ def fit_head(
     forward pass.
     """
     model = problem.model
-    features = in_chunks(lambda x: model.represent({"representation": representation}, x), data.x, data.size, chunk)
+
+    def represent(x):
+        return model.represent({"representation": representation}, x, budget=data.budget)
+
+    features = in_chunks(represent, data.x, data.size, chunk)
 
     def loss(head, batch):
         logits = model.classify(head, batch.x, key=batch.key)

@@ -22,15 +22,16 @@ import jax.numpy as jnp
 import numpy as np
 
 import fedlab_lite
-from fedlab_lite import clients, data, deq, files, metrics, store
+from fedlab_lite import clients, data, deq, files, fusion, metrics, store
 from fedlab_lite.algorithms import ALGORITHMS, make_algorithm
 from fedlab_lite.algorithms.base import is_leaf
 from fedlab_lite.clients import Problem, replicated
 from fedlab_lite.errors import InputError, MissingDataError
+from fedlab_lite.fusion import fusion_weights
 from fedlab_lite.history import History
 from fedlab_lite.metrics import evaluate, message_bytes
 from fedlab_lite.nn import layers, model, winograd
-from fedlab_lite.nn.model import MODELS, count_params, make_model
+from fedlab_lite.nn.model import MODELS, Model, count_params, make_model
 from fedlab_lite.progress import progress_bar
 from fedlab_lite.settings import Settings
 
@@ -69,7 +70,7 @@ def numerics(algorithm: type, family: str) -> str:
     """
     folder = Path(deq.__file__).parent
     modules = {importlib.import_module(f"fedlab_lite.deq.{file.stem}") for file in folder.glob("[a-z]*.py")}
-    modules |= {layers, winograd, model, clients, metrics, importlib.import_module(family)}
+    modules |= {layers, winograd, model, clients, fusion, metrics, importlib.import_module(family)}
     modules |= _with_imports(inspect.getmodule(algorithm))
     sources = [inspect.getsource(module) for module in sorted(modules, key=lambda module: module.__name__)]
     return hashlib.sha256("\n".join(map(_normalised, [*sources, *_RUN_LOGIC])).encode()).hexdigest()
@@ -101,10 +102,29 @@ def build_problem(settings: Settings) -> Problem:
     federated = _data(files.data_dir(), settings.dataset, **options, seed=settings.data_seed)
     options = dict(settings.model_options)
     model = make_model(settings.model, federated.input_shape, federated.num_classes, **options)
-    if not settings.unseen_clients:
-        return Problem(federated, model)
-    seen, newcomers = federated.split(settings.unseen_clients)
-    return Problem(seen, model, newcomers=newcomers)
+    if settings.budgets:
+        _check_budgets(settings, model)
+        federated = replace(federated, budget=np.array(settings.budgets, np.int32))
+    seen, newcomers = federated, None
+    if settings.unseen_clients:
+        seen, newcomers = federated.split(settings.unseen_clients)
+    iterations = np.ones_like(seen.size) if seen.budget is None else seen.budget
+    return Problem(seen, model, newcomers=newcomers, weight=fusion_weights(settings.fusion, seen.size, iterations))
+
+
+def _check_budgets(settings: Settings, model: Model) -> None:
+    if model.solve is None:
+        raise InputError(f"budgets are for equilibrium models; {settings.model} has no solver, leave them out")
+    if max(settings.budgets) > model.solve.max_iter:
+        raise InputError(
+            f"a client's budget is {max(settings.budgets)} iterations, but {settings.model} makes "
+            f"{model.solve.max_iter} at most; raise the model's max_iter or lower the budget"
+        )
+    if settings.fusion.startswith("iterations") and model.solve.tol > 0:
+        raise InputError(
+            f"fusion {settings.fusion!r} weighs clients by the iterations they make, but with tol = {model.solve.tol} "
+            "samples stop before their budget is used up; set the model's tol to 0"
+        )
 
 
 def _fingerprint(problem: Problem) -> str:
@@ -186,6 +206,7 @@ def _judge(algorithm, problem, state, number: int):
     judged = results(problem, models)
     headline = judged.pop("")
     scalars = {name: values.mean(1) for name, values in headline.items()}
+    scalars["accuracy_pooled"] = jnp.average(headline["accuracy"], axis=1, weights=jnp.asarray(problem.data.test_size))
     if problem.newcomers is not None:
         unseen = replace(problem, data=problem.newcomers, newcomers=None)
         found = results(unseen, _joined(algorithm, unseen, state, number))

@@ -17,9 +17,10 @@ class History:
     """What a run measured. Accuracies are shares (0-1), means over clients; S seeds, E evaluations.
 
     `rounds [E]` (0: before training); `metrics` name -> `[S, E]`: 'accuracy', 'loss', 'accuracy_<judgement>', and
-    what the algorithm monitors; `client_accuracy [S, clients]` at the end; `message_bytes` 'up'/'down': what one
-    sampled client sends and receives in a round; `num_params` by part; `diverged [S]`: whether params or loss were
-    ever not finite; `seconds`: wall time, compilation included, interruptions not.
+    what the algorithm monitors; 'accuracy_pooled' is the share of all test rows, whoever holds them;
+    `client_accuracy [S, clients]` at the end; `message_bytes` 'up'/'down': what one sampled client sends and receives
+    in a round; `num_params` by part; `diverged [S]`: whether params or loss were ever not finite; `seconds`: wall time,
+    compilation included, interruptions not.
     """
 
     settings: Settings

@@ -10,6 +10,7 @@ from typing import Any, Union, get_args, get_origin
 from fedlab_lite.algorithms import algorithm_options, make_algorithm
 from fedlab_lite.data import DATASETS, PARTITIONS
 from fedlab_lite.errors import InputError, choose
+from fedlab_lite.fusion import FUSIONS
 from fedlab_lite.nn.deq import Solve
 from fedlab_lite.nn.model import MODELS, model_options
 
@@ -94,6 +95,8 @@ class Settings:
     algorithm_options: Options = ()
     num_rounds: int = 10  # T, communication rounds
     cohort_size: int | None = None  # |S_t|, clients a round; None: all
+    budgets: tuple[int, ...] = ()  # k_n, solver iterations that each client can afford; (): all that the model makes
+    fusion: str = "own"  # what a client counts in the average: 'own' (the algorithm's), or another rule of `fusion`
     eval_every: int = 1  # rounds between evaluations; the last round is always evaluated
     seeds: tuple[int, ...] = (0,)  # one trajectory each: initial params, cohorts, order of rows
 
@@ -132,6 +135,12 @@ class Settings:
             raise InputError(
                 f"cohort_size {self.cohort_size} is more than the {training} clients that train; None takes all of them"
             )
+        if self.budgets and (len(self.budgets) != self.num_clients or min(self.budgets) < 1):
+            raise InputError(
+                f"budgets are {list(self.budgets)}; give one number of solver iterations, 1 or more, to each of the "
+                f"{self.num_clients} clients, or none at all"
+            )
+        choose("fusion", self.fusion, FUSIONS)
         if not self.seeds or len(set(self.seeds)) != len(self.seeds) or min(self.seeds) < 0:
             raise InputError(f"seeds must be different integers >= 0, at least one, got {self.seeds}")
 

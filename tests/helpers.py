@@ -21,13 +21,13 @@ class ScalarModel:
     def init(self, key):
         return {"representation": {"theta": jnp.float32(self.theta)}, "head": {"w": jnp.float32(self.w)}}
 
-    def represent(self, params, x):
+    def represent(self, params, x, *, budget=None):
         return jnp.stack([params["representation"]["theta"] * x[:, 0], x[:, 1]], axis=1)
 
     def classify(self, head, features, *, key=None):
         return features[:, 0] + head["w"] * features[:, 1]
 
-    def forward(self, params, x, *, key=None, z0=None):
+    def forward(self, params, x, *, key=None, z0=None, budget=None):
         return self.apply(params, x), None
 
     def equilibrium_shape(self):

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedlab_lite import clients
-from fedlab_lite.clients import Batch, ClientData, average, fit_head, for_clients, in_chunks, local_sgd, mesh, put, take
+from fedlab_lite.clients import Batch, ClientData, fit_head, for_clients, in_chunks, local_sgd, mesh, put, take
 from fedlab_lite.errors import InputError
 
 KEY = jax.random.key(0)
@@ -139,8 +139,6 @@ def test_in_chunks_covers_the_rows_that_count(size):
     np.testing.assert_array_equal(got[:size], x[:size] ** 2)
 
 
-def test_average_weighs_and_put_leaves_the_others_alone():
-    stacked = {"w": jnp.array([[1.0, 0.0], [3.0, 4.0]])}
-    assert average(stacked, jnp.array([3, 1]))["w"].tolist() == [1.5, 1.0]
+def test_put_leaves_the_others_alone():
     tree = jnp.arange(4.0)
     assert put(tree, jnp.array([2, 0]), jnp.array([9.0, 8.0])).tolist() == [8.0, 1.0, 9.0, 3.0]

@@ -114,6 +114,12 @@ def test_equal_settings_have_one_spelling():
         ({"num_clients": 3, "unseen_clients": 3}, "unseen_clients is 3 of 3 clients; at least one must train"),
         ({"num_clients": 3, "unseen_clients": 1, "cohort_size": 3}, "more than the 2 clients that train"),
         ({"num_clients": 3, "cohort_size": 4}, "cohort_size 4 is more than the 3 clients that train"),
+        (
+            {"num_clients": 3, "budgets": [3, 10]},
+            "one number of solver iterations, 1 or more, to each of the 3 clients",
+        ),
+        ({"num_clients": 2, "budgets": [0, 10]}, "one number of solver iterations, 1 or more"),
+        ({"fusion": "iteration"}, "unknown fusion 'iteration'; did you mean 'iterations'"),
         ({"eval_every": 0}, "eval_every must be at least 1"),
         ({"algorithm": "fedavgg"}, "unknown algorithm 'fedavgg'; did you mean 'fedavg'"),
         ({"model": "mpl"}, "unknown model 'mpl'; did you mean 'mlp'"),

@@ -290,6 +290,17 @@ def test_options_reach_the_solvers(problem):
         assert relative_error(got, exact) < 1e-6
 
 
+def test_a_budget_counts_forward_and_backward(problem):
+    """As data it does what both `max_iter` do, also for many devices at once (FL-DEQ, Sec. IV-C: 3 and 10)."""
+    exact = {"gradient": "implicit", "tol": 0.0, "backward_tol": 0.0, "max_iter": 10, "backward_max_iter": 10}
+    budgets = jnp.array([3, 10])
+    both = jax.vmap(lambda budget: gradient_of(problem, budget=budget, **exact))(budgets)
+    for row, budget in enumerate(budgets.tolist()):
+        alone = gradient_of(problem, **exact | {"max_iter": budget, "backward_max_iter": budget})
+        assert relative_error(jax.tree.map(lambda leaf, row=row: leaf[row], both), alone) < 1e-6
+    assert relative_error(jax.tree.map(lambda leaf: leaf[0], both), dense_gradient(*problem)) > 1e-6
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -298,6 +309,8 @@ def test_options_reach_the_solvers(problem):
         ({"backward_solver": "cg"}, "unknown backward solver 'cg'"),
         ({"solver_options": {"memory": 3}}, "unknown option of anderson 'memory'"),
         ({"backward_solver": "gmres", "backward_options": {"m": 3}}, "unknown option of gmres 'm'"),
+        ({"budget": 3, "gradient": "unrolled"}, "a budget of iterations needs a solver"),
+        ({"budget": 3, "backward_solver": "gmres"}, "a budget of iterations needs a solver"),
         ({"k": 0}, "k = 0"),
         ({"damping": 0.0}, "damping = 0.0"),
         ({"max_iter": 0}, "max_iter = 0"),

@@ -40,6 +40,10 @@ SMALL = {
     "deq_mlp": {"width": 16},
     "resnet14": {"width": 8},
     "deq_resnet_s": {"channels": 8},
+    "fl_resnet": {"channels": 8, "layers": 2},
+    "fl_cnn": {"channels": 8, "layers": 3},
+    "fl_deq_resnet": {"channels": 8},
+    "fl_deq_cnn": {"channels": 8, "layers": 2},
 }
 
 
@@ -53,6 +57,59 @@ def test_counts_of_tables_2_5_and_6(name, shape, classes, shared, megabytes):
     assert count_params(params["representation"]) == shared
     assert count_params(params["head"]) == HEADS[classes]
     assert round(count_params(params) * 4 / 1e6, 2) == megabytes
+
+
+def test_ratios_of_fl_deq():
+    """FL-DEQ prints ratios and no counts: more than 84 %, 56 % and more than 66.5 % fewer parameters (Sec. IV-B)."""
+
+    def count(name, **options):
+        return count_params(shapes(make_model(name, CIFAR, 10, **options)))
+
+    resnet, cnn = count("fl_resnet"), count("fl_cnn", layers=10)
+    assert (resnet, cnn) == (286_114, 257_218)
+    saved = [100 * (1 - count("fl_deq_resnet", layers=blocks) / resnet) for blocks in (1, 2, 3)]
+    assert saved[0] >= 84
+    assert round(saved[2]) == 56
+    assert 100 * (1 - count("fl_deq_cnn", layers=4) / cnn) >= 66.5
+    # one more convolution is 9 C^2 weights and a normalisation, and of a CNN's L the input convolution is the first
+    assert count("fl_cnn", layers=5) - count("fl_cnn", layers=4) == 9 * 56**2 + 2 * 56
+    assert count("fl_cnn", layers=1) == 27 * 56 + 2 * 56 + 570
+    assert count("fl_deq_cnn", layers=2) - count("fl_deq_cnn", layers=1) == 9 * 48**2 + 2 * 48
+
+
+@pytest.mark.parametrize("name", ["fl_deq_resnet", "fl_deq_cnn"])
+def test_fl_deq_networks_make_ten_iterations_or_their_budget(name):
+    small = {"channels": 8, "pool": 4}
+    model = make_model(name, CIFAR, 10, **small)
+    params, x = model.init(jax.random.key(0)), jax.random.uniform(jax.random.key(1), (3, *CIFAR))
+    assert model.forward(params, x)[1].iterations.tolist() == [10, 10, 10]
+
+    def loss(model, params, **options):
+        logits, solution = model.forward(params, x, **options)
+        return jnp.sum(logits**2), solution.iterations
+
+    three = make_model(name, CIFAR, 10, **small, max_iter=3, backward_iter=3)
+    gradient = jax.jit(jax.grad(lambda params, k: loss(model, params, budget=k), has_aux=True))
+    got, iterations = gradient(params, jnp.int32(3))
+    assert iterations.tolist() == [3, 3, 3]
+    want, _ = jax.grad(lambda params: loss(three, params), has_aux=True)(params)
+    jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-6), got, want)
+    ten, _ = gradient(params, jnp.int32(10))
+    assert (
+        float(
+            jnp.abs(
+                ten["representation"]["stem"]["conv"]["kernel"] - got["representation"]["stem"]["conv"]["kernel"]
+            ).max()
+        )
+        > 0
+    )
+
+
+@pytest.mark.parametrize("options", [{"layers": 0}, {"pool": 0}, {"pool": 64}, {"channels": 12}])
+@pytest.mark.parametrize("name", ["fl_cnn", "fl_deq_resnet"])
+def test_fl_deq_networks_that_cannot_be(name, options):
+    with pytest.raises(InputError, match=r"layers|pool|groups"):
+        make_model(name, CIFAR, 10, **options)
 
 
 def test_counts_of_figure_4():
@@ -211,5 +268,13 @@ def test_explicit_models_ignore_key_and_z0():
 
 def test_options_are_listed():
     solve = ("max_iter", "solver", "tol", "warm_iter")
-    assert model_options("deq_mlp") == ("features", "gradient", "kappa", *solve, "width")
+    assert model_options("deq_mlp") == (
+        "backward_iter",
+        "backward_tol",
+        "features",
+        "gradient",
+        "kappa",
+        *solve,
+        "width",
+    )
     assert model_options("transformer8") == ("dropout", "heads", "width")

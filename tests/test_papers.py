@@ -153,4 +153,4 @@ def test_a_misplaced_option_in_a_file_is_found(monkeypatch):
 
 
 def test_headlines():
-    assert [str(item) for item in papers.headlines()] == ["fedeq/tab03_accuracy"]
+    assert [str(item) for item in papers.headlines()] == ["fedeq/tab03_accuracy", "fl_deq/fig01_parameters_vs_accuracy"]

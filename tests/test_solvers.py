@@ -239,6 +239,24 @@ def test_pytrees_jit_and_vmap_agree_with_the_plain_call(solver):
 
 
 @every_solver
+def test_a_budget_ends_each_sample_where_a_smaller_max_iter_would(solver):
+    matrix = 0.9 * jnp.linalg.qr(jax.random.normal(jax.random.key(0), (6, 6)))[0]
+    z0 = jax.random.normal(jax.random.key(1), (4, 6))
+
+    def solve(budget=None, max_iter=12):
+        return solver(lambda z: jnp.tanh(z @ matrix + 1), z0, tol=0.0, max_iter=max_iter, budget=budget)
+
+    budgets = jnp.array([1, 3, 7, 12])
+    mixed = jax.jit(solve)(budgets)
+    assert mixed.iterations.tolist() == budgets.tolist()
+    for sample, budget in enumerate(budgets.tolist()):
+        alone = solve(max_iter=budget)
+        np.testing.assert_allclose(mixed.z[sample], alone.z[sample], rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(mixed.residual[sample], alone.residual[sample], rtol=1e-3, atol=1e-6)
+    assert solve(jnp.int32(3)).iterations.tolist() == [3] * 4  # one number for all
+
+
+@every_solver
 def test_a_warm_start_saves_steps(solver):
     w, x = symmetric(32, 0.9), jnp.ones((4, 32))
 

@@ -6,7 +6,8 @@ import jax
 import optax
 
 from fedlab_lite.algorithms.fedavg import FedAvg
-from fedlab_lite.clients import Batch, Problem, average, broadcast, local_sgd, put, take
+from fedlab_lite.clients import Batch, Problem, broadcast, local_sgd, put, take
+from fedlab_lite.fusion import average
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ class Ditto(FedAvg):
         own = take(state["client_params"], cohort)
         own, sent = self.for_cohort(problem, self.ditto_update, cohort, key, own, shared=(state["params"],))
         return {
-            "params": average(sent, problem.data.size[cohort]),
+            "params": average(sent, problem.weights(cohort)),
             "client_params": put(state["client_params"], cohort, own),
         }
 

@@ -5,7 +5,8 @@ from dataclasses import dataclass, replace
 import jax
 
 from fedlab_lite.algorithms.base import Algorithm, both_ways, shapes
-from fedlab_lite.clients import Problem, average, local_sgd
+from fedlab_lite.clients import Problem, local_sgd
+from fedlab_lite.fusion import average
 
 
 @dataclass(frozen=True)
@@ -23,7 +24,7 @@ class FedAvg(Algorithm):
 
     def round(self, problem: Problem, state: dict, cohort: jax.Array, key: jax.Array) -> dict:
         client_params = self.for_cohort(problem, self.client_update, cohort, key, shared=(state["params"],))
-        return state | {"params": average(client_params, problem.data.size[cohort])}
+        return state | {"params": average(client_params, problem.weights(cohort))}
 
     def models(self, problem: Problem, state: dict) -> tuple[dict, dict]:
         return {}, state["params"]

@@ -8,8 +8,9 @@ import optax
 from jax.flatten_util import ravel_pytree
 
 from fedlab_lite.algorithms.fedper import PartialPersonalisation
-from fedlab_lite.clients import Batch, Problem, average, broadcast, fit_head, local_sgd, put, take
+from fedlab_lite.clients import Batch, Problem, broadcast, fit_head, local_sgd, put, take
 from fedlab_lite.errors import InputError, choose
+from fedlab_lite.fusion import average
 
 WARM_STARTS = ("never", "visit", "rounds")
 
@@ -91,7 +92,7 @@ class FeDEQ(PartialPersonalisation):
         sent = new["thetas"]
         if self.server == "argmin":
             sent = optax.tree.add_scale(sent, 1 / self.rho, new["duals"])
-        theta = average(sent, jnp.ones(cohort.shape))
+        theta = average(sent, problem.weights(cohort, jnp.ones(cohort.shape)))
         return state | put(own, cohort, new) | {"theta": theta}  # idle clients keep theirs
 
     def other_models(self, problem: Problem, state: dict) -> dict[str, tuple[dict, dict]]:

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 import jax
 
 from fedlab_lite.algorithms.base import Algorithm, both_ways, shapes
-from fedlab_lite.clients import Problem, average, broadcast, fit_head, local_sgd, put, take
+from fedlab_lite.clients import Problem, broadcast, fit_head, local_sgd, put, take
+from fedlab_lite.fusion import average
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,6 @@ class FedPer(PartialPersonalisation):
         own = take(state["heads"], cohort)
         trained = self.for_cohort(problem, self.client_update, cohort, key, own, shared=(state["theta"],))
         return state | {
-            "theta": average(trained["representation"], problem.data.size[cohort]),
+            "theta": average(trained["representation"], problem.weights(cohort)),
             "heads": put(state["heads"], cohort, trained["head"]),
         }

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 import jax
 
 from fedlab_lite.algorithms.fedper import PartialPersonalisation
-from fedlab_lite.clients import Batch, Problem, average, fit_head, local_sgd, put, take
+from fedlab_lite.clients import Batch, Problem, fit_head, local_sgd, put, take
+from fedlab_lite.fusion import average
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,6 @@ class FedRep(PartialPersonalisation):
         own = take(state["heads"], cohort)
         thetas, heads = self.for_cohort(problem, self.client_update, cohort, key, own, shared=(state["theta"],))
         return state | {
-            "theta": average(thetas, problem.data.size[cohort]),
+            "theta": average(thetas, problem.weights(cohort)),
             "heads": put(state["heads"], cohort, heads),
         }

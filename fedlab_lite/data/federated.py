@@ -11,7 +11,7 @@ import numpy as np
 from fedlab_lite.errors import InputError
 from fedlab_lite.files import sha256_of_arrays
 
-_ARRAYS = ("x", "y", "size", "test_x", "test_y", "test_size", "shared_x")
+_ARRAYS = ("x", "y", "size", "test_x", "test_y", "test_size", "shared_x", "budget")
 _STATIC = ("name", "source", "num_classes")
 
 
@@ -56,6 +56,7 @@ class Federated:
     name: str
     source: str  # for people: "embedded glyphs", "fashion_mnist (official)"
     num_classes: int
+    budget: np.ndarray | None = None  # [clients] int32, solver iterations a client can afford; None: all that there are
 
     @property
     def num_clients(self) -> int:
@@ -109,13 +110,14 @@ class Federated:
             )
 
         def part(rows: slice) -> Federated:
-            return replace(self, **{name: getattr(self, name)[rows] for name in _ARRAYS if name != "shared_x"})
+            kept = {name: getattr(self, name) for name in _ARRAYS if name != "shared_x"}
+            return replace(self, **{name: array[rows] for name, array in kept.items() if array is not None})
 
         return part(slice(None, -unseen)), part(slice(-unseen, None))
 
     def fingerprint(self) -> str:
         """SHA-256 (hex) of all arrays and the number of classes: equal exactly when the contents are."""
-        arrays = {field: getattr(self, field) for field in _ARRAYS}
+        arrays = {field: getattr(self, field) for field in _ARRAYS if getattr(self, field) is not None}
         return sha256_of_arrays(arrays, str(self.num_classes).encode())
 
     def summary(self) -> dict[str, str | int | float]:

@@ -38,29 +38,35 @@ def _add(a: Any, b: Any) -> Any:
     return jax.tree.map(jnp.add, a, b)
 
 
-def _hooked(adjoint: Callable, vjp: Callable, z: Any) -> Any:
-    """z, whose backward pass turns its gradient y into u = adjoint(u -> J^T u, y).
+def _hooked(adjoint: Callable, vjp: Callable, budget: jax.Array | None, z: Any) -> Any:
+    """z, whose backward pass turns its gradient y into u = adjoint(u -> J^T u, y, budget).
 
-    `vjp`, a pytree of what J^T u needs, is an argument: no tracer is closed over, so that the backward pass may run
-    after an enclosing vmap has ended.
+    `vjp`, a pytree of what J^T u needs, and `budget` are arguments: no tracer is closed over, so that the backward
+    pass may run after an enclosing vmap has ended.
     """
 
     @jax.custom_vjp
-    def hook(vjp, z):
+    def hook(given, z):
         return z
 
-    hook.defvjp(lambda vjp, z: (z, vjp), lambda vjp, y: (None, adjoint(lambda u: vjp(u)[0], y)))
-    return hook(jax.lax.stop_gradient(vjp), z)
+    def backward(given, y):
+        vjp, budget = given
+        return None, adjoint(lambda u: vjp(u)[0], y, budget)
+
+    hook.defvjp(lambda given, z: (z, given), backward)
+    return hook((jax.lax.stop_gradient(vjp), budget), z)
 
 
 def _implicit(solver: str, tol: float, max_iter: int, options: dict[str, Any]) -> Callable:
     """u = J^T u + y by one of `BACKWARD_SOLVERS`, started at y (one-step's answer)."""
 
-    def by_iteration(transposed, y):
-        found = SOLVERS[solver](lambda u: _add(transposed(u), y), y, tol=tol, max_iter=max_iter, **options)
+    def by_iteration(transposed, y, budget):
+        found = SOLVERS[solver](
+            lambda u: _add(transposed(u), y), y, tol=tol, max_iter=max_iter, budget=budget, **options
+        )
         return found.z
 
-    def by_gmres(transposed, y):
+    def by_gmres(transposed, y, budget):
         restart = min(options.get("restart", 20), max_iter)
         u, _ = jax.scipy.sparse.linalg.gmres(
             lambda u: jax.tree.map(jnp.subtract, u, transposed(u)),
@@ -76,7 +82,7 @@ def _implicit(solver: str, tol: float, max_iter: int, options: dict[str, Any]) -
 
 
 def _neumann(k: int) -> Callable:
-    def adjoint(transposed, y):
+    def adjoint(transposed, y, budget):
         return jax.lax.fori_loop(0, k - 1, lambda i, u: _add(transposed(u), y), y)
 
     return adjoint
@@ -111,6 +117,7 @@ def equilibrium(
     tol: float = 1e-4,
     relative: bool = True,
     max_iter: int = 30,
+    budget: jax.Array | None = None,
     solver_options: Options = (),
     backward_solver: str = "anderson",
     backward_tol: float = 1e-4,
@@ -131,6 +138,9 @@ def equilibrium(
       solver: one of `SOLVERS`; 'unrolled' always takes plain steps.
       gradient: one of `GRADIENTS`.
       tol, relative, max_iter: of the forward solver; 'unrolled' takes `max_iter` steps.
+      budget: evaluations that these samples may have in the forward pass, and products with J^T in the backward pass
+        of 'implicit' (as many as FL-DEQ's Sec. IV-A gives both), a number or `[B]`; None: as many as the two
+        `max_iter` say. It stands for how strong a device is, and is data of a compiled program.
       solver_options: further ones of that solver, e.g. {'m': 5, 'beta': 1.0} or the same as pairs.
       backward_solver: of 'implicit', one of `SOLVERS` or 'gmres'. The former treat samples one by one; GMRES takes the
         batch as one system. A sample whose adjoint gives nothing finite falls back to the one-step gradient.
@@ -162,6 +172,8 @@ def equilibrium(
             raise InputError(f"{name} = {value}: must be at least 1")
     if not 0 < damping <= 1:
         raise InputError(f"damping = {damping}: must lie in (0, 1]")
+    if budget is not None and (gradient == "unrolled" or (gradient == "implicit" and backward_solver == "gmres")):
+        raise InputError("a budget of iterations needs a solver that counts them: not gradient='unrolled', nor gmres")
 
     z0 = jax.tree.map(lambda leaf: jax.lax.stop_gradient(jnp.asarray(leaf)), z0)
     if gradient == "unrolled":
@@ -178,6 +190,7 @@ def equilibrium(
             tol=tol,
             relative=relative,
             max_iter=max_iter,
+            budget=budget,
             **solver_options,
         )
     )
@@ -191,4 +204,4 @@ def equilibrium(
         adjoint = _neumann(k)
     else:
         adjoint = _implicit(backward_solver, backward_tol, backward_max_iter, backward_options)
-    return _hooked(adjoint, jax.vjp(frozen, z_star)[1], z), solution
+    return _hooked(adjoint, jax.vjp(frozen, z_star)[1], budget, z), solution

@@ -106,7 +106,15 @@ def _check(z0: Any, max_iter: int, **sizes: int) -> None:
 
 
 def _solve(
-    f: Callable, z0: Any, memory: Callable, update: Callable, *, tol: float, relative: bool, max_iter: int
+    f: Callable,
+    z0: Any,
+    memory: Callable,
+    update: Callable,
+    *,
+    tol: float,
+    relative: bool,
+    max_iter: int,
+    budget: jax.Array | None,
 ) -> Solution:
     """The driver: evaluate, judge each sample, keep the best, let the method propose the next iterate.
 
@@ -133,6 +141,8 @@ def _solve(
         better = s.active & (r < s.residual)
         best = jnp.where(better[:, None], s.z, s.best)
         going = s.active & ~converged & ~failed
+        if budget is not None:
+            going &= s.step + 1 < budget
         memory, proposed = update(s.memory, s.step, s.z, fz, g)
         return _State(
             step=s.step + 1,
@@ -162,7 +172,15 @@ def _solve(
     return Solution(_unflatten(last.best, z0), last.residual, last.iterations, last.trace)
 
 
-def fixed_point(f: Callable, z0: Any, *, tol: float = 1e-4, relative: bool = True, max_iter: int = 30) -> Solution:
+def fixed_point(
+    f: Callable,
+    z0: Any,
+    *,
+    tol: float = 1e-4,
+    relative: bool = True,
+    max_iter: int = 30,
+    budget: jax.Array | None = None,
+) -> Solution:
     """Plain iteration z <- f(z).
 
     Args:
@@ -171,6 +189,8 @@ def fixed_point(f: Callable, z0: Any, *, tol: float = 1e-4, relative: bool = Tru
       tol: a sample stops when ||f(z) - z||_2 <= tol, or tol * ||f(z)||_2 if `relative`.
       relative: measure the residual against ||f(z)||_2.
       max_iter: evaluations of `f` after which the loop ends in any case.
+      budget: evaluations that these samples may have, 1 to `max_iter`, one number or `[B]`; unlike `max_iter` it is
+        data, so that one program serves devices of different strength (FL-DEQ, Sec. III-C). None: `max_iter`.
 
     Returns:
       `Solution`; a sample that did not converge, diverged or met a NaN has its best iterate and that one's residual.
@@ -192,6 +212,7 @@ def fixed_point(f: Callable, z0: Any, *, tol: float = 1e-4, relative: bool = Tru
         tol=tol,
         relative=relative,
         max_iter=max_iter,
+        budget=budget,
     )
 
 
@@ -233,6 +254,7 @@ def anderson(
     tol: float = 1e-4,
     relative: bool = True,
     max_iter: int = 30,
+    budget: jax.Array | None = None,
     m: int = 5,
     beta: float = 1.0,
     ridge: float = 1e-6,
@@ -245,7 +267,7 @@ def anderson(
     On a linear f it does what GMRES(m) does; with m = 1 and beta = 1 it is plain iteration.
 
     Args:
-      f, z0, tol, relative, max_iter: as in `fixed_point`.
+      f, z0, tol, relative, max_iter, budget: as in `fixed_point`.
       m: iterates in the history, at least 1.
       beta: mixing; 1 takes the mixed evaluations themselves.
       ridge: Tikhonov term, relative to each ||g_i||^2.
@@ -281,11 +303,18 @@ def anderson(
             mixed = mixed - (1 - beta) * _mix(w, residuals)
         return (values, residuals, gram), mixed
 
-    return _solve(f, z0, memory, update, tol=tol, relative=relative, max_iter=max_iter)
+    return _solve(f, z0, memory, update, tol=tol, relative=relative, max_iter=max_iter, budget=budget)
 
 
 def broyden(
-    f: Callable, z0: Any, *, tol: float = 1e-4, relative: bool = True, max_iter: int = 30, memory: int = 10
+    f: Callable,
+    z0: Any,
+    *,
+    tol: float = 1e-4,
+    relative: bool = True,
+    max_iter: int = 30,
+    budget: jax.Array | None = None,
+    memory: int = 10,
 ) -> Solution:
     r"""Broyden's good method on g(z) = f(z) - z, its inverse Jacobian kept as -I and at most `memory` rank-one terms.
 
@@ -293,7 +322,7 @@ def broyden(
        {\Delta z^T H_k \Delta g}, \qquad H_0 = -I. \]
 
     Args:
-      f, z0, tol, relative, max_iter: as in `fixed_point`.
+      f, z0, tol, relative, max_iter, budget: as in `fixed_point`.
       memory: rank-one terms kept, at least 1; when they are used up the method restarts from -I (overwriting the oldest
         instead lets the approximation drift: on a linear map of radius 0.9 it then diverges).
 
@@ -330,7 +359,7 @@ def broyden(
         u, v = u.at[slot].set(new_u), v.at[slot].set(new_v)
         return (u, v, z, g), z + g - apply(_dot(v, g), u, slot)
 
-    return _solve(f, z0, start, update, tol=tol, relative=relative, max_iter=max_iter)
+    return _solve(f, z0, start, update, tol=tol, relative=relative, max_iter=max_iter, budget=budget)
 
 
 SOLVERS = {"fixed_point": fixed_point, "anderson": anderson, "broyden": broyden}

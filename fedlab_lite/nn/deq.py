@@ -5,6 +5,7 @@ are plain functions `cell(params, u, z) -> z`, the form that `deq.gradients.equi
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 
 import jax
@@ -24,6 +25,7 @@ class Solve:
 
     `tol` is relative, per sample; the paper prints neither it nor the cap on iterations. A solve that starts at a kept
     equilibrium has a smaller cap: what it leaves is worked off at the next visit (Fig. 10's notebook measures it).
+    `backward_*` are those of the exact gradient, 'implicit'.
     """
 
     solver: str = "anderson"
@@ -31,24 +33,35 @@ class Solve:
     max_iter: int = 20
     warm_iter: int = 6
     tol: float = 1e-3
+    backward_iter: int = 30
+    backward_tol: float = 1e-4
 
     def __post_init__(self):
         choose("solver", self.solver, SOLVERS)
         choose("gradient", self.gradient, GRADIENTS)
 
     def __call__(
-        self, cell, params, u: jax.Array, z0: jax.Array | None = None, *, positions: bool = False
+        self,
+        cell,
+        params,
+        u: jax.Array,
+        z0: jax.Array | None = None,
+        *,
+        budget: jax.Array | None = None,
+        positions: bool = False,
     ) -> tuple[jax.Array, Solution]:
         """z = cell(params, u, z*) and the solver's report, from `u [B, ...]`, the shape of z as well.
 
         The solver starts at `z0 [B, ...]`, a sample's equilibrium when it was last visited (its `Solution.z`; Sec.
         V-A3), or at `u` for a sample whose `z0` is all zeros: not visited yet. None: everyone starts at `u`.
+        `budget`: iterations that the device at work can afford, forward and backward, at most `max_iter`.
         `positions`: axis 1 numbers the positions of a text, and the solver treats each as a sample of its own. One
         set of mixing weights for a row would let a later token move an earlier one's iterates.
         Raises `InputError` for a `z0` of another shape.
         """
         start = u if z0 is None else _warm(z0, u)
-        options = asdict(self)
+        options = asdict(self) | {"budget": budget, "backward_max_iter": self.backward_iter}
+        del options["backward_iter"]
         warm_iter = options.pop("warm_iter")
         if z0 is not None:
             options["max_iter"] = min(warm_iter, self.max_iter)
@@ -78,12 +91,22 @@ def dense_cell(params: dict, u: jax.Array, z: jax.Array) -> jax.Array:
     return nnx.relu(z @ params["B"].T + u)
 
 
-def residual_cell(params: dict, u: jax.Array, z: jax.Array) -> jax.Array:
-    """g(z; u) = GN(s(z + GN(u + conv2(GN(s(conv1 z)))))), s = softplus, eight groups: one residual block."""
-    y = softplus(conv2d(z, params["conv1"]))
-    y = group_norm(y, params["scale1"], params["offset1"], groups=8)
-    y = group_norm(u + conv2d(y, params["conv2"]), params["scale2"], params["offset2"], groups=8)
-    return group_norm(softplus(z + y), params["scale3"], params["offset3"], groups=8)
+def residual_cell(
+    params: dict, u: jax.Array, z: jax.Array, *, activation: Callable = softplus, groups: int = 8
+) -> jax.Array:
+    """g(z; u) = GN(s(z + GN(u + conv2(GN(s(conv1 z)))))): one residual block; s = softplus in FeDEQ, ReLU in FL-DEQ."""
+    y = activation(conv2d(z, params["conv1"]))
+    y = group_norm(y, params["scale1"], params["offset1"], groups=groups)
+    y = group_norm(u + conv2d(y, params["conv2"]), params["scale2"], params["offset2"], groups=groups)
+    return group_norm(activation(z + y), params["scale3"], params["offset3"], groups=groups)
+
+
+def residual_arrays(module: nnx.Module) -> dict:
+    """`residual_cell`'s params, from a module with conv1, conv2, norm1, norm2 and norm3."""
+    convs = {"conv1": module.conv1.kernel[...], "conv2": module.conv2.kernel[...]}
+    norms = {1: module.norm1, 2: module.norm2, 3: module.norm3}
+    scales = {f"scale{i}": norm.scale[...] for i, norm in norms.items()}
+    return convs | scales | {f"offset{i}": norm.offset[...] for i, norm in norms.items()}
 
 
 class DEQMLP(nnx.Module):
@@ -114,9 +137,11 @@ class DEQMLP(nnx.Module):
         if self.kappa:
             self.B[...] = project_linf(self.B[...], self.kappa)
 
-    def __call__(self, x: jax.Array, *, z0: jax.Array | None = None) -> tuple[jax.Array, Solution]:
+    def __call__(
+        self, x: jax.Array, *, z0: jax.Array | None = None, budget: jax.Array | None = None
+    ) -> tuple[jax.Array, Solution]:
         u = self.C(as_float(x).reshape(x.shape[0], -1))
-        z, solution = self.solve(dense_cell, {"B": self.B[...]}, u, z0)
+        z, solution = self.solve(dense_cell, {"B": self.B[...]}, u, z0, budget=budget)
         return nnx.relu(self.dense(z)), solution
 
 
@@ -149,15 +174,11 @@ class DEQResNet(nnx.Module):
         self.norm = GroupNorm(128, groups=1)
         self.features, self.solve = 128, solve
 
-    def cell_params(self) -> dict:
-        convs = {"conv1": self.conv1.kernel[...], "conv2": self.conv2.kernel[...]}
-        norms = {1: self.norm1, 2: self.norm2, 3: self.norm3}
-        scales = {f"scale{i}": norm.scale[...] for i, norm in norms.items()}
-        return convs | scales | {f"offset{i}": norm.offset[...] for i, norm in norms.items()}
-
-    def __call__(self, x: jax.Array, *, z0: jax.Array | None = None) -> tuple[jax.Array, Solution]:
+    def __call__(
+        self, x: jax.Array, *, z0: jax.Array | None = None, budget: jax.Array | None = None
+    ) -> tuple[jax.Array, Solution]:
         u = max_pool(self.stem_norm(softplus(self.stem(as_float(x)))), 3, 2, "SAME")
-        z, solution = self.solve(residual_cell, self.cell_params(), u, z0)
+        z, solution = self.solve(residual_cell, residual_arrays(self), u, z0, budget=budget)
         z = max_pool(z, 3, 2, "SAME").reshape(x.shape[0], -1)
         z = softplus(self.dense2(softplus(self.dense1(z))))
         return self.norm(z), solution

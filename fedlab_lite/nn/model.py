@@ -17,9 +17,13 @@ from fedlab_lite.deq.solvers import Solution
 from fedlab_lite.errors import InputError, choose
 from fedlab_lite.nn.cnn import CNN
 from fedlab_lite.nn.deq import DEQMLP, DEQResNet, Solve
+from fedlab_lite.nn.fl_deq import FLCNN, FLDEQCNN, FLDEQResNet, FLResNet
 from fedlab_lite.nn.mlp import MLP
 from fedlab_lite.nn.resnet import ResNet
 from fedlab_lite.nn.transformer import DEQTransformer, Transformer
+
+# FL-DEQ, Sec. IV-A: "10 fixed point iterations for the forward and backward passes", as many for every sample.
+_FL_SOLVE = {"gradient": "implicit", "max_iter": 10, "tol": 0.0, "backward_iter": 10, "backward_tol": 0.0}
 
 MODELS: dict[str, tuple[type[nnx.Module], dict]] = {  # name: class, and options where they differ from its defaults
     "mlp": (MLP, {}),
@@ -30,6 +34,10 @@ MODELS: dict[str, tuple[type[nnx.Module], dict]] = {  # name: class, and options
     "resnet34": (ResNet, {"depth": 34}),
     "deq_resnet_s": (DEQResNet, {"channels": 64}),
     "deq_resnet_m": (DEQResNet, {"channels": 128}),
+    "fl_resnet": (FLResNet, {"layers": 5}),
+    "fl_cnn": (FLCNN, {"layers": 10}),
+    "fl_deq_resnet": (FLDEQResNet, {"layers": 1} | _FL_SOLVE),
+    "fl_deq_cnn": (FLDEQCNN, {"layers": 4} | _FL_SOLVE),
     "transformer4": (Transformer, {"depth": 4}),
     "transformer8": (Transformer, {"depth": 8}),
     "transformer12": (Transformer, {"depth": 12}),
@@ -78,13 +86,20 @@ class Model:
     num_classes: int
     options: tuple[tuple[str, object], ...] = ()
 
+    @property
+    def solve(self) -> Solve | None:
+        """How its equilibrium is solved for; None for a model without."""
+        options = MODELS[self.name][1] | dict(self.options)
+        takes = "solve" in _arguments(self.name)
+        return Solve(**{k: v for k, v in options.items() if k in _SOLVE}) if takes else None
+
     def _modules(self, key: jax.Array) -> tuple[nnx.Module, nnx.Module]:
         rngs = nnx.Rngs(params=key)
         module, defaults = MODELS[self.name]
-        options = defaults | dict(self.options)
+        options = {k: v for k, v in (defaults | dict(self.options)).items() if k not in _SOLVE}
         names = _arguments(self.name)
-        if "solve" in names:
-            options["solve"] = Solve(**{k: options.pop(k) for k in _SOLVE if k in options})
+        if self.solve is not None:
+            options["solve"] = self.solve
         if "num_classes" in names:
             options["num_classes"] = self.num_classes
         representation = module(self.input_shape, rngs=rngs, **options)
@@ -109,7 +124,13 @@ class Model:
         return {"representation": self.project(representation), "head": head}
 
     def forward(
-        self, params: dict, x: jax.Array, *, key: jax.Array | None = None, z0: jax.Array | None = None
+        self,
+        params: dict,
+        x: jax.Array,
+        *,
+        key: jax.Array | None = None,
+        z0: jax.Array | None = None,
+        budget: jax.Array | None = None,
     ) -> tuple[jax.Array, Solution | None]:
         """Logits `[B, ..., num_classes]` of `x [B, *input_shape]`, and the equilibrium solver's report, if any.
 
@@ -117,20 +138,22 @@ class Model:
           key: draws dropout's masks, in training; None, as in evaluation: no dropout.
           z0: `[B, *equilibrium_shape()]`, where the equilibrium's solver starts: `solution.z` of a row's last visit,
             zeros for a row that had none; the solver then takes `warm_iter` steps at most. None: no row had one.
+          budget: solver iterations that the device at work can afford, forward and backward, 1 to `max_iter`; a number,
+            data of a compiled program. None: `max_iter`.
 
-        Both are ignored by a model that has no use for them. Raises `InputError` for `x` or `z0` of another shape.
+        All three are ignored by a model that has no use for them. Raises `InputError` for `x` or `z0` of another shape.
         """
         key, head_key = (None, None) if key is None else jax.random.split(key)
-        features, solution = self._features(params["representation"], x, key=key, z0=z0)
+        features, solution = self._features(params["representation"], x, key=key, z0=z0, budget=budget)
         return self.classify(params["head"], features, key=head_key), solution
 
     def apply(self, params: dict, x: jax.Array) -> jax.Array:
         """Logits `[B, ..., num_classes]`."""
         return self.forward(params, x)[0]
 
-    def represent(self, params: dict, x: jax.Array) -> Any:
+    def represent(self, params: dict, x: jax.Array, *, budget: jax.Array | None = None) -> Any:
         """What the head sees: an array `[B, features]` or another pytree of `[B, ...]` leaves."""
-        return self._features(params["representation"], x)[0]
+        return self._features(params["representation"], x, budget=budget)[0]
 
     def classify(self, head: dict, features: Any, *, key: jax.Array | None = None) -> jax.Array:
         """Logits of features, with a head alone; `key` as in `forward`."""
@@ -170,7 +193,7 @@ def _call_names(module: type[nnx.Module]) -> set[str]:
 
 
 def _call(module: nnx.Module, inputs: Any, **options) -> Any:
-    """module(inputs), with those of the options that it takes: `key` if it has dropout, `z0` if an equilibrium."""
+    """module(inputs), with the options that it takes: `key` if it has dropout, the others if it has an equilibrium."""
     names = _call_names(type(module))
     return module(inputs, **{name: value for name, value in options.items() if name in names})
 

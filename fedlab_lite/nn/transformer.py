@@ -235,10 +235,16 @@ class DEQTransformer(_Shared):
         self.norm, self.solve = LayerNorm(width), solve
 
     def __call__(
-        self, x: jax.Array, *, key: jax.Array | None = None, z0: jax.Array | None = None
+        self,
+        x: jax.Array,
+        *,
+        key: jax.Array | None = None,
+        z0: jax.Array | None = None,
+        budget: jax.Array | None = None,
     ) -> tuple[Features, Solution]:
         tokens, real = self.embed(x), x > 0
         cell = partial(equilibrium_cell, **self.layers.masks(real, key))
         params = {"layers": self.layers.arrays(), "scale": self.norm.scale[...], "offset": self.norm.offset[...]}
-        z, solution = self.solve(cell, params, tokens + self.embed.positions[...], z0, positions=True)
+        start = tokens + self.embed.positions[...]
+        z, solution = self.solve(cell, params, start, z0, budget=budget, positions=True)
         return Features(z, tokens, real), solution

@@ -1,0 +1,154 @@
+"""The networks of FL-DEQ (Sec. IV-A): explicit and equilibrium networks that differ in their middle alone.
+
+All share an input convolution, a pooling, the mean over places and, as `Model`'s head, the dense layer. In between an
+explicit network has `layers` different maps, an equilibrium network one map of `layers` parts at its fixed point. The
+paper prints ratios of parameters, no counts and no widths: with 56 channels for explicit networks and 48 for
+equilibrium networks its three ratios come out (at equal width one block of five would save 80 %, not 84 %).
+"""
+
+from functools import partial
+
+import jax
+from flax import nnx
+
+from fedlab_lite.deq.solvers import Solution
+from fedlab_lite.errors import InputError
+from fedlab_lite.nn.deq import Solve, residual_arrays, residual_cell
+from fedlab_lite.nn.layers import Conv, GroupNorm, as_float, conv2d, group_norm, max_pool
+
+SMALL = nnx.initializers.normal(0.01)  # the start of the tutorial (ref. [19]) whose cell the paper takes
+
+
+class ResidualBlock(nnx.Module):
+    """f(z, x) = B(s(z + B(x + W2 * B(s(W1 * z))))), Sec. IV-A without a number; s = ReLU, B group normalisation."""
+
+    counts_stem = False
+
+    def __init__(self, channels: int, groups: int, *, kernel_init, rngs: nnx.Rngs):
+        self.conv1, self.conv2 = (Conv(channels, channels, kernel_init=kernel_init, rngs=rngs) for _ in range(2))
+        self.norm1, self.norm2, self.norm3 = (GroupNorm(channels, groups) for _ in range(3))
+
+    def arrays(self) -> dict:
+        return residual_arrays(self)
+
+    @staticmethod
+    def apply(params: dict, x: jax.Array | float, z: jax.Array, groups: int) -> jax.Array:
+        return residual_cell(params, x, z, activation=nnx.relu, groups=groups)
+
+
+class ConvLayer(nnx.Module):
+    """f(z, x) = B(s(W * z + x)), eq. (2) with a convolution and U x from the input layer."""
+
+    counts_stem = True
+
+    def __init__(self, channels: int, groups: int, *, kernel_init, rngs: nnx.Rngs):
+        self.conv, self.norm = Conv(channels, channels, kernel_init=kernel_init, rngs=rngs), GroupNorm(channels, groups)
+
+    def arrays(self) -> dict:
+        return {"conv": self.conv.kernel[...], "scale": self.norm.scale[...], "offset": self.norm.offset[...]}
+
+    @staticmethod
+    def apply(params: dict, x: jax.Array | float, z: jax.Array, groups: int) -> jax.Array:
+        z = nnx.relu(conv2d(z, params["conv"]) + x)
+        return group_norm(z, params["scale"], params["offset"], groups=groups)
+
+
+class _Stem(nnx.Module):
+    """The image as the middle takes it: convolution, normalisation, ReLU, `pool x pool` max-pool."""
+
+    def __init__(self, input_shape: tuple[int, int, int], channels: int, groups: int, pool: int, *, rngs: nnx.Rngs):
+        if pool < 1 or min(input_shape[:2]) < pool:
+            raise InputError(f"pool = {pool}: must be 1 or more, and no larger than the image {input_shape[:2]}")
+        self.conv, self.norm = Conv(input_shape[-1], channels, rngs=rngs), GroupNorm(channels, groups)
+        self.pool = pool
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        x = nnx.relu(self.norm(self.conv(as_float(x))))
+        return max_pool(x, self.pool, self.pool) if self.pool > 1 else x
+
+
+class _Explicit(nnx.Module):
+    """`layers` different maps, one after the other; of a CNN's layers the input convolution is the first."""
+
+    part: type[nnx.Module]
+
+    def __init__(
+        self,
+        input_shape: tuple[int, int, int],
+        *,
+        layers: int = 1,
+        channels: int = 56,
+        groups: int = 8,
+        pool: int = 2,
+        rngs: nnx.Rngs,
+    ):
+        if layers < 1:
+            raise InputError(f"layers = {layers}: a network has at least 1")
+        self.stem = _Stem(input_shape, channels, groups, pool, rngs=rngs)
+        own = layers - self.part.counts_stem
+        he = nnx.initializers.he_normal()
+        self.parts = nnx.List([self.part(channels, groups, kernel_init=he, rngs=rngs) for _ in range(own)])
+        self.features, self.groups = channels, groups
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        z = self.stem(x)
+        for part in self.parts:
+            z = part.apply(part.arrays(), 0.0, z, self.groups)
+        return _read_out(z)
+
+
+class _Equilibrium(nnx.Module):
+    """z* = f(z*, x), eq. (4), with f = f_layers(... f_1(z, x) ..., x): every part sees the input."""
+
+    part: type[nnx.Module]
+
+    def __init__(
+        self,
+        input_shape: tuple[int, int, int],
+        *,
+        layers: int = 1,
+        channels: int = 48,
+        groups: int = 8,
+        pool: int = 2,
+        solve: Solve,
+        rngs: nnx.Rngs,
+    ):
+        if layers < 1:
+            raise InputError(f"layers = {layers}: a transformation has at least 1")
+        self.stem = _Stem(input_shape, channels, groups, pool, rngs=rngs)
+        self.parts = nnx.List([self.part(channels, groups, kernel_init=SMALL, rngs=rngs) for _ in range(layers)])
+        self.features, self.groups, self.solve = channels, groups, solve
+
+    def __call__(
+        self, x: jax.Array, *, z0: jax.Array | None = None, budget: jax.Array | None = None
+    ) -> tuple[jax.Array, Solution]:
+        cell = partial(_chain, self.part.apply, self.groups)
+        z, solution = self.solve(cell, [part.arrays() for part in self.parts], self.stem(x), z0, budget=budget)
+        return _read_out(z), solution
+
+
+def _read_out(z: jax.Array) -> jax.Array:
+    """Mean over places of s(z): without s the mean of what was just normalised would say next to nothing."""
+    return nnx.relu(z).mean((1, 2))
+
+
+def _chain(apply, groups: int, params: list[dict], x: jax.Array, z: jax.Array) -> jax.Array:
+    for part in params:
+        z = apply(part, x, z, groups)
+    return z
+
+
+class FLResNet(_Explicit):
+    part = ResidualBlock
+
+
+class FLCNN(_Explicit):
+    part = ConvLayer
+
+
+class FLDEQResNet(_Equilibrium):
+    part = ResidualBlock
+
+
+class FLDEQCNN(_Equilibrium):
+    part = ConvLayer
