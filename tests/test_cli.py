@@ -71,7 +71,7 @@ def test_list(capsys):
     assert main(["list", "tab0"]) == 0
     out = capsys.readouterr().out
     assert "fedeq/tab03_accuracy" in out
-    assert "fig04" not in out
+    assert "fig04_mlp" not in out
 
 
 def test_data_status_and_errors(capsys):
@@ -123,7 +123,7 @@ def test_report_write_refreshes_both_readmes(checkout, capsys):
     assert text.endswith("<!-- results:end -->\nbottom\n")
     assert "stale" not in text
     table = (checkout / "notebooks" / "README.md").read_text()
-    assert table.count("| [fedeq, ") == len(papers.items())
+    assert sum(table.count(f"| [{paper}, ") for paper in papers.PAPERS) == len(papers.items())
     assert "[laptop](../figures/fedeq/fig04_mlp_vs_deq_mlp.svg) | yes |" in table
     assert report.readmes() == {file: file.read_text() for file in report.readmes()}  # nothing left to do
     (checkout / "README.md").write_text("no marks")
@@ -135,9 +135,9 @@ def test_report_write_refreshes_both_readmes(checkout, capsys):
 
 
 def test_compute_fills_the_store(capsys):
-    assert main(["compute", "fig04", *TINY, "-p", "dataset", "textures", "-p", "partition", "by_label"]) == 2
+    assert main(["compute", "fig04_mlp", *TINY, "-p", "dataset", "textures", "-p", "partition", "by_label"]) == 2
     assert "would be lost" in capsys.readouterr().err  # 3 clients cannot hold 10 classes, two each
-    command = ["compute", "fig04", *TINY, "-p", "dataset", "textures", "-p", "partition", "iid"]
+    command = ["compute", "fig04_mlp", *TINY, "-p", "dataset", "textures", "-p", "partition", "iid"]
     assert main(command) == 0
     assert "fedeq/fig04_mlp_vs_deq_mlp  quick  2 runs" in capsys.readouterr().out
     stored = sorted(files.runs_dir().iterdir())
@@ -163,7 +163,7 @@ sys.exit(main(sys.argv[1:]))
 
 
 def test_compute_needs_nothing_but_the_core():
-    command = ["compute", "fig04", *TINY, "-p", "dataset", "textures", "-p", "partition", "iid"]
+    command = ["compute", "fig04_mlp", *TINY, "-p", "dataset", "textures", "-p", "partition", "iid"]
     done = subprocess.run([sys.executable, "-c", BLOCK, *command], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert len(list(files.runs_dir().glob("*.npz"))) == 2
@@ -173,12 +173,15 @@ def test_compute_needs_nothing_but_the_core():
     ("arguments", "message"),
     [
         (["compute", "tab99"], "no notebook matches 'tab99'"),
-        (["compute", "fig04", "--preset", "quikc"], "unknown preset 'quikc'; did you mean 'quick'"),
-        (["compute", "fig04", "-p", "num_round", "3"], "did you mean 'num_rounds'"),
-        (["compute", "fig04", "-p", "num_rounds", "many"], "num_rounds must be of type int, got 'many'"),
-        (["compute", "fig04", "-p", "algorithm", "fedavgg"], "unknown algorithm 'fedavgg'; did you mean 'fedavg'"),
-        (["compute", "fig04", "-p", "dataset", "glyph"], "unknown data set 'glyph'; did you mean 'glyphs'"),
-        (["compute", "fig04", "-p", "dataset", "cifar10", "-p", "partition", "iid"], "cifar10 is not on this machine"),
+        (["compute", "fig04_mlp", "--preset", "quikc"], "unknown preset 'quikc'; did you mean 'quick'"),
+        (["compute", "fig04_mlp", "-p", "num_round", "3"], "did you mean 'num_rounds'"),
+        (["compute", "fig04_mlp", "-p", "num_rounds", "many"], "num_rounds must be of type int, got 'many'"),
+        (["compute", "fig04_mlp", "-p", "algorithm", "fedavgg"], "unknown algorithm 'fedavgg'; did you mean 'fedavg'"),
+        (["compute", "fig04_mlp", "-p", "dataset", "glyph"], "unknown data set 'glyph'; did you mean 'glyphs'"),
+        (
+            ["compute", "fig04_mlp", "-p", "dataset", "cifar10", "-p", "partition", "iid"],
+            "cifar10 is not on this machine",
+        ),
         (["run", "tab99"], "no notebook matches 'tab99'"),
     ],
 )
@@ -213,14 +216,14 @@ def test_help_has_examples(command, capsys):
 def test_run_renders_and_reports_failures(checkout, monkeypatch, capsys):
     monkeypatch.setattr(notebook, "compute", lambda *args, **options: 0)
     write_notebook(body="import os\nprint(preset, num_rounds, os.environ['FEDLAB_BATCH'])")
-    assert main(["run", "fig04", "-p", "num_rounds", "3"]) == 0
+    assert main(["run", "fig04_mlp", "-p", "num_rounds", "3"]) == 0
     out = capsys.readouterr().out
     rendered = checkout / "build" / "notebooks" / "fedeq" / "fig04_mlp_vs_deq_mlp.ipynb"
     assert "[1/1] fedeq/fig04_mlp_vs_deq_mlp  quick  " in out
     assert str(rendered) in out
     assert nbformat.read(rendered, 4).cells[-1].outputs[0].text == "quick 3 1\n"
     write_notebook(body="assert num_rounds is None, 'too few rounds'")
-    assert main(["run", "fig04", "-p", "num_rounds", "3"]) == 1
+    assert main(["run", "fig04_mlp", "-p", "num_rounds", "3"]) == 1
     error = capsys.readouterr().err
     assert "fedeq/fig04_mlp_vs_deq_mlp failed: AssertionError: too few rounds" in error
     assert "Traceback" not in error
@@ -235,13 +238,13 @@ def test_run_renders_and_reports_failures(checkout, monkeypatch, capsys):
 )
 def test_run_checks_parameters_before_it_computes(checkout, produced, capsys, extra, message):
     write_notebook()
-    assert main(["run", "fig04", *extra]) == 2
+    assert main(["run", "fig04_mlp", *extra]) == 2
     assert message in capsys.readouterr().err
     assert produced == []
 
 
 def test_a_notebook_that_is_not_written_yet(checkout, produced, capsys):
-    assert main(["run", "fig04"]) == 2
+    assert main(["run", "fig04_mlp"]) == 2
     assert "fig04_mlp_vs_deq_mlp.ipynb is not there" in capsys.readouterr().err
 
 
@@ -263,9 +266,12 @@ def test_one_bad_job_does_not_stop_the_others(checkout, monkeypatch, capsys):
 
 def test_run_headline_and_committed(checkout, produced):
     write_notebook()
-    write_notebook(Item("fedeq", "tab03_accuracy"))
+    for item in papers.headlines():
+        write_notebook(item)
     assert main(["run", "--headline", "--force"]) == 0
-    assert produced.pop() == ("fedeq/tab03_accuracy", "quick", {}, True)
+    assert [produced.pop(0) for _ in papers.headlines()] == [
+        (str(item), "quick", {}, True) for item in papers.headlines()
+    ]
     write_result(preset="laptop")
     assert main(["run", "--committed"]) == 0
     assert produced.pop() == ("fedeq/fig04_mlp_vs_deq_mlp", "laptop", {"num_rounds": 7}, False)
@@ -291,7 +297,7 @@ def test_interrupted(checkout, monkeypatch, capsys):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(notebook, "produce", interrupt)
-    assert main(["run", "fig04"]) == 130
+    assert main(["run", "fig04_mlp"]) == 130
     assert "last checkpoint" in capsys.readouterr().err
 
 

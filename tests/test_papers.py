@@ -153,4 +153,6 @@ def test_a_misplaced_option_in_a_file_is_found(monkeypatch):
 
 
 def test_headlines():
-    assert [str(item) for item in papers.headlines()] == ["fedeq/tab03_accuracy", "fl_deq/fig01_parameters_vs_accuracy"]
+    headlines = [str(item) for item in papers.headlines()]
+    assert len(headlines) == len(papers.PAPERS)
+    assert headlines[:1] == ["fedeq/tab03_accuracy"]
