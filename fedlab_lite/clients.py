@@ -19,6 +19,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from fedlab_lite.data.federated import Federated
 from fedlab_lite.data.text import PAD
 from fedlab_lite.errors import choose
+from fedlab_lite.graphs import Graph
 from fedlab_lite.nn.model import Model
 
 EXECUTORS = ("auto", "loop", "map", "vmap")
@@ -151,6 +152,7 @@ class Problem:
     model: Model = field(metadata={"static": True})
     executor: str = field(default="auto", metadata={"static": True})
     newcomers: Federated | None = None  # clients that join when the others have been trained
+    graph: Graph | None = None  # who talks to whom, where there is no server
     weight: jax.Array | None = None  # [clients], what each counts in an average; None: as the algorithm has it
 
     @property
@@ -225,6 +227,7 @@ def local_sgd(
     lr: float,
     epochs: int,
     batch_size: int,
+    momentum: float | None = None,
     project: Callable = lambda params: params,
     memory: jax.Array | None = None,
 ):
@@ -240,6 +243,7 @@ def local_sgd(
       data: `x [n, ...]` (or a tree of them), `y [n]`, `size []`, and the client's `budget`.
       key: shuffles the rows and seeds each step's dropout.
       lr: step size eta. epochs: passes. batch_size: rows a step.
+      momentum: epsilon of the heavy ball, w <- w - eta g + epsilon (w - the w before), from rest; None: none.
       project: applied after every step (eq. (4) in FeDEQ).
       memory: `[n, ...]`, every row's last equilibrium (FeDEQ, Sec. III-B1): where the solver starts when the row comes
         up again. `Problem.equilibria` makes one.
@@ -265,19 +269,23 @@ def local_sgd(
         order = jnp.concatenate([order, jnp.zeros(batch_size, order.dtype)])
 
         def step(index, carry):
-            params, memory = carry
+            params, before, memory = carry
             chosen = jax.lax.dynamic_slice(order, (index * batch_size,), (batch_size,))
             weight = jax.lax.dynamic_slice(valid, (index * batch_size,), (batch_size,)).astype(jnp.float32)
             z0 = None if memory is None else memory[chosen]
             key = jax.random.fold_in(step_key, index)
             batch = Batch(take(data.x, chosen), data.y[chosen], weight, key, z0, data.budget)
             gradient, z = jax.grad(loss, has_aux=True)(params, batch)
-            params = project(jax.tree.map(lambda p, g: p - lr * g, params, gradient))
-            return params, None if memory is None else memory.at[chosen].set(z)
+            moved = jax.tree.map(lambda p, g: p - lr * g, params, gradient)
+            if momentum is not None:
+                moved = jax.tree.map(lambda m, p, b: m + momentum * (p - b), moved, params, before)
+                before = params
+            return project(moved), before, None if memory is None else memory.at[chosen].set(z)
 
         return jax.lax.fori_loop(0, steps, step, carry)
 
-    params, memory = jax.lax.fori_loop(0, epochs, epoch, (params, memory))
+    before = None if momentum is None else params
+    params, _, memory = jax.lax.fori_loop(0, epochs, epoch, (params, before, memory))
     return params if memory is None else (params, memory)
 
 

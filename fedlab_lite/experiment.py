@@ -22,12 +22,13 @@ import jax.numpy as jnp
 import numpy as np
 
 import fedlab_lite
-from fedlab_lite import clients, data, deq, files, fusion, metrics, store
+from fedlab_lite import clients, data, deq, files, fusion, graphs, metrics, store
 from fedlab_lite.algorithms import ALGORITHMS, make_algorithm
 from fedlab_lite.algorithms.base import is_leaf
 from fedlab_lite.clients import Problem, replicated
 from fedlab_lite.errors import InputError, MissingDataError
 from fedlab_lite.fusion import fusion_weights
+from fedlab_lite.graphs import make_graph
 from fedlab_lite.history import History
 from fedlab_lite.metrics import evaluate, message_bytes
 from fedlab_lite.nn import layers, model, winograd
@@ -70,7 +71,7 @@ def numerics(algorithm: type, family: str) -> str:
     """
     folder = Path(deq.__file__).parent
     modules = {importlib.import_module(f"fedlab_lite.deq.{file.stem}") for file in folder.glob("[a-z]*.py")}
-    modules |= {layers, winograd, model, clients, fusion, metrics, importlib.import_module(family)}
+    modules |= {layers, winograd, model, clients, fusion, graphs, metrics, importlib.import_module(family)}
     modules |= _with_imports(inspect.getmodule(algorithm))
     sources = [inspect.getsource(module) for module in sorted(modules, key=lambda module: module.__name__)]
     return hashlib.sha256("\n".join(map(_normalised, [*sources, *_RUN_LOGIC])).encode()).hexdigest()
@@ -97,7 +98,8 @@ def _data(data_dir: Path, dataset: str, **options):
 
 def build_problem(settings: Settings) -> Problem:
     """Data and model of the settings. Raises `InputError`, or `MissingDataError` for real data that is not here."""
-    names = ("partition", "num_clients", "classes_per_client", "alpha", "train_size", "test_size")
+    names = ("partition", "num_clients", "classes_per_client", "alpha", "train_size", "test_size", "common_test")
+    names += ("shared_size", "shared_alpha")
     options = {name: getattr(settings, name) for name in names}
     federated = _data(files.data_dir(), settings.dataset, **options, seed=settings.data_seed)
     options = dict(settings.model_options)
@@ -109,7 +111,12 @@ def build_problem(settings: Settings) -> Problem:
     if settings.unseen_clients:
         seen, newcomers = federated.split(settings.unseen_clients)
     iterations = np.ones_like(seen.size) if seen.budget is None else seen.budget
-    return Problem(seen, model, newcomers=newcomers, weight=fusion_weights(settings.fusion, seen.size, iterations))
+    weight = fusion_weights(settings.fusion, seen.size, iterations)
+    graph = None
+    if settings.graph:
+        edges = {"num_edges": settings.num_edges, "seed": settings.graph_seed}
+        graph = make_graph(settings.graph, seen.num_clients, **edges)
+    return Problem(seen, model, newcomers=newcomers, graph=graph, weight=weight)
 
 
 def _check_budgets(settings: Settings, model: Model) -> None:
@@ -206,7 +213,9 @@ def _judge(algorithm, problem, state, number: int):
     judged = results(problem, models)
     headline = judged.pop("")
     scalars = {name: values.mean(1) for name, values in headline.items()}
-    scalars["accuracy_pooled"] = jnp.average(headline["accuracy"], axis=1, weights=jnp.asarray(problem.data.test_size))
+    rows = jnp.broadcast_to(problem.data.test_size, headline["accuracy"].shape[1:])
+    scalars["accuracy_pooled"] = jnp.average(headline["accuracy"], axis=1, weights=rows)
+    scalars["accuracy_gap"] = headline["accuracy"].max(1) - headline["accuracy"].min(1)
     if problem.newcomers is not None:
         unseen = replace(problem, data=problem.newcomers, newcomers=None)
         found = results(unseen, _joined(algorithm, unseen, state, number))
@@ -221,12 +230,13 @@ class _Curves:
     """What has been measured so far; goes into every checkpoint."""
 
     def __init__(self, saved: dict | None = None):
-        saved = saved or {"rounds": np.zeros(0, np.int32), "metrics": {}, "client_accuracy": None, "finite": True}
+        saved = saved or {"rounds": np.zeros(0, np.int32), "metrics": {}, "client_accuracy": [], "finite": True}
         self.rounds, self.metrics = saved["rounds"], saved["metrics"]
         self.client_accuracy, self.finite = saved["client_accuracy"], saved["finite"]
 
     def add(self, index: int, judged) -> None:
-        scalars, self.client_accuracy, finite = jax.tree.map(np.asarray, judged)
+        scalars, client_accuracy, finite = jax.tree.map(np.asarray, judged)
+        self.client_accuracy = [*self.client_accuracy, client_accuracy]
         self.rounds = np.append(self.rounds, np.int32(index))
         before = self.metrics or {name: np.zeros((len(finite), 0), np.float32) for name in scalars}
         self.metrics = {name: np.column_stack([before[name], value]) for name, value in scalars.items()}
@@ -249,6 +259,8 @@ def _train(group: Sequence[Settings], problem: Problem, key: str, advance: Calla
     if cohort_size > problem.num_clients:
         raise InputError(f"cohort_size {cohort_size} is more than the {problem.num_clients} clients of the data")
     _algorithm(settings).check(problem)
+    if _algorithm(settings).everybody and cohort_size < problem.num_clients:
+        raise InputError(f"every client takes part in each round of {settings.algorithm}; leave cohort_size out")
     algorithm, (init_keys, sample_keys, round_keys) = _trajectories(group)
     number = len(init_keys)
     problem = jax.device_put(problem, replicated())
@@ -386,7 +398,7 @@ def _compute(group: list[Settings], progress, force: bool, checkpoint_seconds: f
             settings=settings,
             rounds=curves.rounds,
             metrics={name: values[rows] for name, values in curves.metrics.items()},
-            client_accuracy=curves.client_accuracy[rows],
+            client_curves=np.stack(curves.client_accuracy, axis=1)[rows],
             diverged=tuple(not ok for ok in curves.finite[rows].tolist()),
             message_bytes=message_bytes(_algorithm(settings).messages(problem)),
             num_params={part: count_params(tree) for part, tree in params.items()},

@@ -17,16 +17,17 @@ class History:
     """What a run measured. Accuracies are shares (0-1), means over clients; S seeds, E evaluations.
 
     `rounds [E]` (0: before training); `metrics` name -> `[S, E]`: 'accuracy', 'loss', 'accuracy_<judgement>', and
-    what the algorithm monitors; 'accuracy_pooled' is the share of all test rows, whoever holds them;
-    `client_accuracy [S, clients]` at the end; `message_bytes` 'up'/'down': what one sampled client sends and receives
-    in a round; `num_params` by part; `diverged [S]`: whether params or loss were ever not finite; `seconds`: wall time,
-    compilation included, interruptions not.
+    what the algorithm monitors; 'accuracy_pooled' is the share of all test rows, whoever holds them; 'accuracy_gap'
+    the best client's accuracy less the worst's; `client_curves [S, E, clients]`: every client's accuracy;
+    `message_bytes` 'up'/'down': what one sampled client sends and receives in a round (without a server: over one link
+    of its graph); `num_params` by part; `diverged [S]`: whether params or loss were ever not finite; `seconds`: wall
+    time, compilation included, interruptions not.
     """
 
     settings: Settings
     rounds: np.ndarray
     metrics: dict[str, np.ndarray]
-    client_accuracy: np.ndarray
+    client_curves: np.ndarray
     diverged: tuple[bool, ...]
     message_bytes: dict[str, int]
     num_params: dict[str, int]
@@ -35,6 +36,11 @@ class History:
     data_fingerprint: str
     device: str
     versions: dict[str, str]
+
+    @property
+    def client_accuracy(self) -> np.ndarray:
+        """Every client's accuracy at the end, `[S, clients]`."""
+        return self.client_curves[:, -1]
 
     @property
     def num_rounds(self) -> int:
@@ -68,7 +74,7 @@ class History:
 
     def save(self, file: Path) -> Path:
         arrays = {f"metric {name}": values for name, values in self.metrics.items()}
-        arrays |= {"rounds": self.rounds, "client_accuracy": self.client_accuracy}
+        arrays |= {"rounds": self.rounds, "client_curves": self.client_curves}
         meta = {name: getattr(self, name) for name in _META}
         return store.save_run(file, arrays, meta | {"settings": self.settings.to_dict()})
 
@@ -81,4 +87,4 @@ class History:
         arrays, meta = found
         curves = {name.removeprefix("metric "): array for name, array in arrays.items() if name.startswith("metric ")}
         meta |= {"settings": Settings.from_dict(meta["settings"]), "diverged": tuple(meta["diverged"])}
-        return cls(metrics=curves, rounds=arrays["rounds"], client_accuracy=arrays["client_accuracy"], **meta)
+        return cls(metrics=curves, rounds=arrays["rounds"], client_curves=arrays["client_curves"], **meta)

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from fedlab_lite.clients import ClientData, Problem, for_clients, in_chunks
+from fedlab_lite.clients import ClientData, Problem, for_clients, in_chunks, take
 
 
 def evaluate(
@@ -53,7 +53,14 @@ def evaluate(
 
     test = ClientData(data.test_x, data.test_y, data.test_size)
     train = () if predictor is None else (ClientData(data.x, data.y, data.size),)
-    return for_clients(judge, test, own, train, shared=(shared, predictor), executor=problem.executor)
+    if not data.common_test:
+        return for_clients(judge, test, own, train, shared=(shared, predictor), executor=problem.executor)
+
+    def judge_alike(client, own: dict, train: tuple, test: ClientData, *shared):
+        return judge(test, own, train, *shared)
+
+    clients, test = jnp.arange(problem.num_clients), take(test, 0)
+    return for_clients(judge_alike, clients, own, train, shared=(test, shared, predictor), executor=problem.executor)
 
 
 def message_bytes(messages: dict) -> dict[str, int]:

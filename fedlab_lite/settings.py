@@ -11,6 +11,7 @@ from fedlab_lite.algorithms import algorithm_options, make_algorithm
 from fedlab_lite.data import DATASETS, PARTITIONS
 from fedlab_lite.errors import InputError, choose
 from fedlab_lite.fusion import FUSIONS
+from fedlab_lite.graphs import GRAPHS
 from fedlab_lite.nn.deq import Solve
 from fedlab_lite.nn.model import MODELS, model_options
 
@@ -88,6 +89,9 @@ class Settings:
     alpha: float = 0.5  # for 'dirichlet'
     train_size: int | None = None  # training rows over all clients; None: all there are
     test_size: int | None = None
+    common_test: bool = False  # every client is judged on all test rows
+    shared_size: int = 0  # |D_s|, training rows held out for everybody, without labels
+    shared_alpha: float = 0.0  # their label mix: 0: that of the data; else drawn from Dir(shared_alpha)
     data_seed: int = 0  # draws data and partition
     model: str = "mlp"
     model_options: Options = ()  # pairs, or a dictionary
@@ -96,6 +100,9 @@ class Settings:
     num_rounds: int = 10  # T, communication rounds
     cohort_size: int | None = None  # |S_t|, clients a round; None: all
     budgets: tuple[int, ...] = ()  # k_n, solver iterations that each client can afford; (): all that the model makes
+    graph: str = ""  # who talks to whom where there is no server: 'ring', 'star', 'random', 'complete'; '': a server
+    num_edges: int | None = None  # of a 'random' graph; None: as many as the ring
+    graph_seed: int = 0  # draws a 'random' graph
     fusion: str = "own"  # what a client counts in the average: 'own' (the algorithm's), or another rule of `fusion`
     eval_every: int = 1  # rounds between evaluations; the last round is always evaluated
     seeds: tuple[int, ...] = (0,)  # one trajectory each: initial params, cohorts, order of rows
@@ -118,6 +125,7 @@ class Settings:
         choose("data set", self.dataset, DATASETS)
         choose("partition", self.partition, PARTITIONS)
         least = {"num_clients": 1, "classes_per_client": 1, "train_size": 1, "test_size": 1, "data_seed": 0}
+        least |= {"shared_size": 0, "shared_alpha": 0, "graph_seed": 0}
         least |= {"num_rounds": 0, "cohort_size": 1, "eval_every": 1}
         for name, bound in least.items():
             value = getattr(self, name)
@@ -141,6 +149,8 @@ class Settings:
                 f"{self.num_clients} clients, or none at all"
             )
         choose("fusion", self.fusion, FUSIONS)
+        if self.graph:
+            choose("graph", self.graph, GRAPHS)
         if not self.seeds or len(set(self.seeds)) != len(self.seeds) or min(self.seeds) < 0:
             raise InputError(f"seeds must be different integers >= 0, at least one, got {self.seeds}")
 

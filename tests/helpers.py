@@ -1,6 +1,6 @@
 """A problem small enough to compute by hand: two clients, one-dimensional quadratics."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import jax
 import jax.numpy as jnp
@@ -8,6 +8,7 @@ import numpy as np
 
 from fedlab_lite.clients import Problem
 from fedlab_lite.data.federated import Federated
+from fedlab_lite.graphs import make_graph
 from fedlab_lite.nn.model import make_model
 
 
@@ -76,4 +77,6 @@ def blobs(num_clients=5, classes=3, seed=0, sizes=None, shape=(6,), model="mlp",
     train, test = [draw(n) for n in sizes], [draw(12) for _ in sizes]
     data = Federated.stack(train, test, name="blobs", source="made by a test", num_classes=classes)
     options = options or {"width": 16, "depth": 1, "features": 8}
-    return Problem(data, make_model(model, shape, classes, **options), executor)
+    data = replace(data, shared_x=draw(24)[0])
+    graph = make_graph("ring", len(sizes))
+    return Problem(data, make_model(model, shape, classes, **options), executor, graph=graph)

@@ -14,6 +14,7 @@ from fedlab_lite.algorithms.fedeq import lagrangian_terms
 from fedlab_lite.clients import ClientData, Problem, take
 from fedlab_lite.data.federated import Federated
 from fedlab_lite.errors import InputError
+from fedlab_lite.graphs import make_graph
 from fedlab_lite.metrics import evaluate, message_bytes
 from fedlab_lite.nn.model import count_params
 
@@ -98,7 +99,8 @@ class TestEveryAlgorithm:
         """Algorithms that adapt to a newcomer's rows, or whose shared params fit it, lower its loss."""
         algorithm = make_algorithm(name, lr=0.1, join_epochs=5)
         seen, newcomers = problem.data.split(2)
-        training, unseen = replace(problem, data=seen), replace(problem, data=newcomers)
+        training = replace(problem, data=seen, graph=make_graph("ring", 3))
+        unseen = replace(problem, data=newcomers)
         state = run_rounds(algorithm, training, 8, jnp.arange(3))
         models = jax.jit(algorithm.join)(unseen, state, KEY)[""]
         loss = jax.jit(partial(evaluate, predictor=algorithm.predictor()))(unseen, *models)["loss"]
@@ -118,7 +120,9 @@ class TestEveryAlgorithm:
     def test_bytes(self, name, problem):
         params = jax.eval_shape(problem.model.init, KEY)
         whole, shared = 4 * count_params(params), 4 * count_params(params["representation"])
+        outputs = 4 * len(problem.data.shared_x) * problem.data.num_classes
         want = 0 if name == "local" else shared if name in ("fedper", "fedrep", "fedeq") else whole
+        want = outputs if name in ("cmfd", "fedf_admm") else want
         assert message_bytes(make_algorithm(name).messages(problem)) == {"up": want, "down": want}
 
 

@@ -23,7 +23,7 @@ def history(values, seeds=(0, 1), seconds=2.0, **settings) -> History:
         settings=Settings(num_rounds=values.shape[1] - 1, seeds=seeds, **settings),
         rounds=np.arange(values.shape[1]),
         metrics={"accuracy": values},
-        client_accuracy=values[:, -1:],
+        client_curves=values[:, :, None],
         diverged=(False, False),
         message_bytes={"up": 4, "down": 4},
         num_params={"representation": 1, "head": 1},

@@ -3,10 +3,16 @@
 from dataclasses import fields
 
 from fedlab_lite.algorithms.base import Algorithm
+from fedlab_lite.algorithms.cmfd import CMFD
+from fedlab_lite.algorithms.dec_fedavg import DecFedAvg
+from fedlab_lite.algorithms.dec_fedprox import DecFedProx
+from fedlab_lite.algorithms.dfedadmm import DFedADMM
+from fedlab_lite.algorithms.dfedavgm import DFedAvgM
 from fedlab_lite.algorithms.ditto import Ditto
 from fedlab_lite.algorithms.fedavg import FedAvg
 from fedlab_lite.algorithms.fedavg_ft import FedAvgFT
 from fedlab_lite.algorithms.fedeq import FeDEQ
+from fedlab_lite.algorithms.fedf_admm import FedFADMM
 from fedlab_lite.algorithms.fedper import FedPer
 from fedlab_lite.algorithms.fedrep import FedRep
 from fedlab_lite.algorithms.knn_per import KNNPer
@@ -22,6 +28,12 @@ ALGORITHMS: dict[str, type[Algorithm]] = {
     "fedrep": FedRep,
     "knn_per": KNNPer,
     "fedeq": FeDEQ,
+    "dec_fedavg": DecFedAvg,
+    "dec_fedprox": DecFedProx,
+    "dfedavgm": DFedAvgM,
+    "dfedadmm": DFedADMM,
+    "cmfd": CMFD,
+    "fedf_admm": FedFADMM,
 }
 
 

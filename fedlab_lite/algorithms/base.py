@@ -4,6 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import Field, dataclass, fields
 from functools import partial
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -23,6 +24,8 @@ class Algorithm(ABC):
     lr: float = 0.01  # eta, step size of local SGD
     batch_size: int = 10  # rows a local step
     join_epochs: int = 3  # passes over a newcomer's rows before it is judged (FeDEQ, Sec. V-B5)
+
+    everybody: ClassVar[bool] = False  # whether each round needs all clients
 
     def __init_subclass__(cls, **kwargs):
         super().__init_subclass__(**kwargs)

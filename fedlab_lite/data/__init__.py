@@ -23,6 +23,9 @@ def federated(
     alpha: float = 0.5,
     train_size: int | None = None,
     test_size: int | None = None,
+    common_test: bool = False,
+    shared_size: int = 0,
+    shared_alpha: float = 0.0,
     seed: int = 0,
 ) -> Federated:
     """Load `dataset`, keep `train_size` and `test_size` samples of it (None: all), and deal them by `partition`.
@@ -31,6 +34,10 @@ def federated(
     sample each); sequences (`roles`, `shakespeare`) are dealt by `natural` alone. `textures` are made to order: 500
     training samples a client and a fifth as many test samples unless the sizes say otherwise. `seed` draws the
     embedded samples, the ones kept, and the partition.
+
+    `common_test`: the test samples are not dealt, every client is judged on all of them. `shared_size` training samples
+    are held out for everybody, without labels (what is left is dealt): with the label mix of the whole, or with one
+    drawn from Dir(`shared_alpha`) where that is positive (FedF-ADMM, Sec. VI-E).
 
     `classes_per_client` is used by `by_label` alone, `alpha` by `dirichlet` alone. Raises `InputError` for unknown
     names and impossible numbers, `MissingDataError` and `CorruptFileError` where real data are absent or damaged.
@@ -46,18 +53,25 @@ def federated(
     for name, size in (("train_size", train_size), ("test_size", test_size)):
         if size is not None and size < num_clients:
             raise InputError(f"{name} is {size}, which leaves some of {num_clients} clients with nothing; raise it")
-    pool = _load(dataset, num_clients, train_size, test_size, seed)
+    pool = _load(dataset, num_clients, train_size and train_size + shared_size, test_size, seed)
+    shared_x = None
     if partition == "natural":
+        if common_test or shared_size:
+            raise InputError("common_test and shared_size are for pooled data; with partition 'natural' leave them out")
         train, test = _by_owner(pool, num_clients, train_size, test_size, seed)
     elif pool.y_train.ndim > 1:
         raise InputError(f"{dataset} are sequences and dealt by role: partition is {partition!r}, make it 'natural'")
     else:
+        held_out = _shared(pool.y_train, shared_size, shared_alpha, seed)
+        shared_x = pool.x_train[held_out]
+        rest = np.setdiff1d(np.arange(len(pool.y_train)), held_out)
         kept = [
             _stratified(y, size, np.random.default_rng([seed, part]), f"{dataset}: {name}")
             for part, (y, size, name) in enumerate(
-                ((pool.y_train, train_size, "train_size"), (pool.y_test, test_size, "test_size"))
+                ((pool.y_train[rest], train_size, "train_size"), (pool.y_test, test_size, "test_size"))
             )
         ]
+        kept[0] = rest[kept[0]]
         labels = pool.y_train[kept[0]], pool.y_test[kept[1]]
         if partition == "iid":
             parts = iid(*labels, num_clients, seed=seed)
@@ -66,13 +80,38 @@ def federated(
         else:
             parts = dirichlet(*labels, num_clients, alpha, seed=seed)
         train, test = ([rows[i] for i in part] for rows, part in zip(kept, parts, strict=True))
+        test = [kept[1]] if common_test else test
     return Federated.stack(
         [(pool.x_train[i], pool.y_train[i]) for i in train],
         [(pool.x_test[i], pool.y_test[i]) for i in test],
         name=dataset,
         source=pool.source,
         num_classes=pool.num_classes,
+        shared_x=shared_x,
     )
+
+
+def _shared(y: np.ndarray, size: int, alpha: float, seed: int) -> np.ndarray:
+    """Indices of `size` samples, sorted: each class in proportion, or in one drawn from Dir(alpha)."""
+    if size == 0:
+        return np.zeros(0, int)
+    rng = np.random.default_rng([seed, 2])
+    if not alpha:
+        return _stratified(y, size, rng, "shared_size")
+    if not 0 < alpha < np.inf:
+        raise InputError(f"shared_alpha is {alpha}; the Dirichlet distribution needs a positive number, or 0 for none")
+    classes, available = np.unique(y, return_counts=True)
+    wanted = apportion(rng.dirichlet(np.full(len(classes), alpha)), size)
+    if (wanted > available).any():
+        label = classes[np.argmax(wanted - available)]
+        raise InputError(
+            f"shared_size {size} with shared_alpha {alpha} asks for more samples of class {label} than there are; "
+            "share fewer, or take a larger shared_alpha"
+        )
+    chosen = [
+        rng.choice(np.flatnonzero(y == label), n, replace=False) for label, n in zip(classes, wanted, strict=True)
+    ]
+    return np.sort(np.concatenate(chosen))
 
 
 def _load(dataset: str, num_clients: int, train_size: int | None, test_size: int | None, seed: int) -> Pool:

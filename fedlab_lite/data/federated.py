@@ -49,9 +49,9 @@ class Federated:
     x: np.ndarray  # [clients, n_max, ...]
     y: np.ndarray  # [clients, n_max, ...] int32
     size: np.ndarray  # [clients] int32
-    test_x: np.ndarray  # [clients, test_max, ...]
-    test_y: np.ndarray  # [clients, test_max, ...] int32
-    test_size: np.ndarray  # [clients] int32
+    test_x: np.ndarray  # [clients, test_max, ...]; or [1, test_max, ...], one test set for all
+    test_y: np.ndarray  # [clients, test_max, ...] int32, or [1, ...]
+    test_size: np.ndarray  # [clients] int32, or [1]
     shared_x: np.ndarray  # [shared, ...], unlabelled, on the server; may be of length 0
     name: str
     source: str  # for people: "embedded glyphs", "fashion_mnist (official)"
@@ -61,6 +61,11 @@ class Federated:
     @property
     def num_clients(self) -> int:
         return self.x.shape[0]
+
+    @property
+    def common_test(self) -> bool:
+        """Whether all clients are judged on the same rows."""
+        return len(self.test_size) == 1 < self.num_clients
 
     @property
     def input_shape(self) -> tuple[int, ...]:
@@ -77,15 +82,15 @@ class Federated:
         num_classes: int,
         shared_x: np.ndarray | None = None,
     ) -> "Federated":
-        """Stack one (x `[n, ...]`, y `[n, ...]`) a client, padding with zeros.
+        """Stack one (x `[n, ...]`, y `[n, ...]`) a client, padding with zeros; or one test set for all.
 
         Raises `InputError`, naming the client, when it has no samples, when x and y differ in length, when shapes or
         types differ between clients, when x holds NaN or infinity, or y a label outside 0 ... num_classes - 1.
         """
-        if not train or len(train) != len(test):
+        if not train or len(test) not in (len(train), 1):
             raise InputError(
                 f"{name}: {len(train)} clients have training data and {len(test)} have test data; "
-                "give both lists one entry a client, and at least one client"
+                "give both lists one entry a client (or one test set for all), and at least one client"
             )
         train, test = ([(np.asarray(x), np.asarray(y)) for x, y in part] for part in (train, test))
         first = train[0]
@@ -110,7 +115,8 @@ class Federated:
             )
 
         def part(rows: slice) -> Federated:
-            kept = {name: getattr(self, name) for name in _ARRAYS if name != "shared_x"}
+            whole = {"shared_x", *(("test_x", "test_y", "test_size") if self.common_test else ())}
+            kept = {name: getattr(self, name) for name in _ARRAYS if name not in whole}
             return replace(self, **{name: array[rows] for name, array in kept.items() if array is not None})
 
         return part(slice(None, -unseen)), part(slice(-unseen, None))

@@ -15,7 +15,7 @@ from flax import nnx
 
 from fedlab_lite.deq.solvers import Solution
 from fedlab_lite.errors import InputError, choose
-from fedlab_lite.nn.cnn import CNN
+from fedlab_lite.nn.cnn import CNN, NormCNN
 from fedlab_lite.nn.deq import DEQMLP, DEQResNet, Solve
 from fedlab_lite.nn.fl_deq import FLCNN, FLDEQCNN, FLDEQResNet, FLResNet
 from fedlab_lite.nn.mlp import MLP
@@ -28,6 +28,7 @@ _FL_SOLVE = {"gradient": "implicit", "max_iter": 10, "tol": 0.0, "backward_iter"
 MODELS: dict[str, tuple[type[nnx.Module], dict]] = {  # name: class, and options where they differ from its defaults
     "mlp": (MLP, {}),
     "cnn": (CNN, {}),
+    "norm_cnn": (NormCNN, {}),
     "deq_mlp": (DEQMLP, {}),
     "resnet14": (ResNet, {"depth": 14}),
     "resnet20": (ResNet, {"depth": 20}),

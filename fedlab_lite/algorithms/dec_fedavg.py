@@ -1,0 +1,19 @@
+"""DecFedAvg: FedAvg without a server, FedF-ADMM's Sec. VI-B1."""
+
+from dataclasses import dataclass
+
+import jax
+
+from fedlab_lite.algorithms.decentralised import Decentralised, averaged
+from fedlab_lite.clients import Problem
+
+
+@dataclass(frozen=True)
+class DecFedAvg(Decentralised):
+    """Local SGD, then w_i <- (1 - beta) w_i + beta M_i[w_j], eq. (21): of the kind of CDSGD and D-PSGD."""
+
+    beta: float = 0.5  # beta, averaging rate; 1 would oscillate on an even ring
+
+    def round(self, problem: Problem, state: dict, cohort: jax.Array, key: jax.Array) -> dict:
+        trained = self.for_everybody(problem, self.client_update, key, state["client_params"])
+        return {"client_params": averaged(problem, trained, self.beta)}

@@ -1,0 +1,22 @@
+"""DFedAvgM: Sun et al., "Decentralized Federated Averaging", 2022, as FedF-ADMM's Sec. VI-B3 compares with it."""
+
+from dataclasses import dataclass
+
+import jax
+
+from fedlab_lite.algorithms.dec_fedavg import DecFedAvg
+from fedlab_lite.clients import Problem, local_sgd
+
+
+@dataclass(frozen=True)
+class DFedAvgM(DecFedAvg):
+    """DecFedAvg with a heavy ball in the local update: y^{k+1} = y^k - eta g(y^k) + epsilon (y^k - y^{k-1}).
+
+    It starts each round from rest. Averaging is eq. (21)'s; the original's has doubly stochastic weights instead.
+    """
+
+    momentum: float = 0.9  # epsilon
+
+    def client_update(self, problem: Problem, data, key: jax.Array, params: dict) -> dict:
+        sgd = {"epochs": self.epochs, "momentum": self.momentum, "project": problem.project, **self._sgd()}
+        return local_sgd(problem.loss, params, data, key, **sgd)
