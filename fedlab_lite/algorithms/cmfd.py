@@ -43,17 +43,16 @@ class CMFD(Decentralised):
                 "(FedF-ADMM: 1,000 for 10,000 training samples)"
             )
 
-    def local_phase(self, problem: Problem, data, key: jax.Array, params: dict) -> tuple[dict, jax.Array]:
+    def local_phase(self, problem: Problem, data, key: jax.Array, params: dict, shared_x) -> tuple[dict, jax.Array]:
         """Eq. (11), and the new model's outputs on D_s: w~_i and y~_i `[|D_s|, C]`."""
         trained = self.client_update(problem, data, key, params)
-        shared_x = jnp.asarray(problem.data.shared_x)
 
         def outputs(x):
             return jax.nn.softmax(problem.model.apply(trained, x))
 
         return trained, in_chunks(outputs, shared_x, jnp.int32(len(shared_x)), 100)
 
-    def distill(self, problem: Problem, data, key: jax.Array, params: dict, target: jax.Array) -> dict:
+    def distill(self, problem: Problem, data, key: jax.Array, params: dict, target: jax.Array, shared_x) -> dict:
         """Eq. (12), (23): from w~_i towards `target [|D_s|, C]`, which is held."""
 
         def loss(params: dict, batch: Batch):
@@ -61,7 +60,7 @@ class CMFD(Decentralised):
             gaps = jnp.sum(jnp.square(outputs - batch.y), axis=-1)
             return jnp.sum(gaps * batch.weight) / (2 * batch.weight.sum()), None
 
-        shared = ClientData(problem.data.shared_x, target, jnp.int32(len(problem.data.shared_x)))
+        shared = ClientData(shared_x, target, jnp.int32(len(shared_x)))
         sgd = {"lr": self.rho, "epochs": self.distill_epochs, "batch_size": self.distill_batch_size}
         return local_sgd(loss, params, shared, key, project=problem.project, **sgd)
 
@@ -71,9 +70,13 @@ class CMFD(Decentralised):
 
     def round(self, problem: Problem, state: dict, cohort: jax.Array, key: jax.Array) -> dict:
         local_key, distill_key = jax.random.split(key)
-        params, outputs = self.for_everybody(problem, self.local_phase, local_key, state["client_params"])
+        shared = (problem.data.shared_x,)
+        params, outputs = self.for_everybody(
+            problem, self.local_phase, local_key, state["client_params"], shared=shared
+        )
         targets, kept = self.targets(problem, state, outputs)
-        return {"client_params": self.for_everybody(problem, self.distill, distill_key, params, targets)} | kept
+        params = self.for_everybody(problem, self.distill, distill_key, params, targets, shared=shared)
+        return {"client_params": params} | kept
 
     def messages(self, problem: Problem) -> dict:
         shape = (len(problem.data.shared_x), problem.data.num_classes)
