@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kill_and_resume import kill_and_resume
 
-from fedlab_lite import experiment, files, progress, store
+from fedlab_lite import experiment, files, progress, store, training
 from fedlab_lite.algorithms import ALGORITHMS
 from fedlab_lite.algorithms.base import Algorithm, nothing_moves
 from fedlab_lite.errors import CorruptFileError, InputError, MissingDataError, OutputError
@@ -145,7 +145,16 @@ def test_history_of_a_fake_algorithm_is_exact():
     assert history.metrics["seen"].tolist() == [[0, 2, 4, 6, 8]] * 2  # two clients a round
     assert history.metrics["bias"].tolist() == [[0, 0.5, 1, 1.5, 2]] * 2
     assert history.metrics["distinct"][:, 1:].all()
-    assert set(history.metrics) == {"accuracy", "loss", "accuracy_same", "loss_same", "seen", "bias", "distinct"}
+    pooled = {"accuracy_pooled", "accuracy_gap"}
+    assert set(history.metrics) == pooled | {
+        "accuracy",
+        "loss",
+        "accuracy_same",
+        "loss_same",
+        "seen",
+        "bias",
+        "distinct",
+    }
     np.testing.assert_array_equal(history.metrics["accuracy"], history.metrics["accuracy_same"])
     assert history.client_accuracy.shape == (2, 5)
     np.testing.assert_allclose(history.client_accuracy.mean(axis=1), history.metrics["accuracy"][:, -1], rtol=1e-6)
@@ -159,14 +168,14 @@ def test_history_of_a_fake_algorithm_is_exact():
 
 def test_a_grid_of_step_sizes_and_penalties_is_one_program():
     """Floats are leaves of an algorithm: only a new integer or word compiles again."""
-    experiment._round.clear_cache()
+    training._round.clear_cache()
     for lr, rho in (0.1, 0.01), (0.2, 0.01), (0.1, 1):
         run(fedavg(algorithm="fedeq", algorithm_options={"lr": lr, "rho": rho}, num_rounds=1))
-    assert experiment._round._cache_size() == 1
+    assert training._round._cache_size() == 1
     run(fedavg(algorithm="fedeq", algorithm_options={"epochs": 2}, num_rounds=1))
-    assert experiment._round._cache_size() == 1
+    assert training._round._cache_size() == 1
     run(fedavg(algorithm="fedeq", algorithm_options={"batch_size": 7}, num_rounds=1))
-    assert experiment._round._cache_size() == 2
+    assert training._round._cache_size() == 2
 
 
 def test_a_sweep_equals_its_runs_one_by_one(count_rounds):
@@ -196,7 +205,7 @@ def test_a_killed_sweep_goes_on(monkeypatch, count_rounds):
     want = run_all(grid, force=True)
     for settings in grid:
         experiment.store.set_aside(run_key(settings, blobs().data.fingerprint()))
-    counted, calls = experiment._round, []
+    counted, calls = training._round, []
 
     def dies(*args, **kwargs):
         calls.append(1)
@@ -204,7 +213,7 @@ def test_a_killed_sweep_goes_on(monkeypatch, count_rounds):
             raise KeyboardInterrupt
         return counted(*args, **kwargs)
 
-    monkeypatch.setattr(experiment, "_round", dies)
+    monkeypatch.setattr(training, "_round", dies)
     with pytest.raises(KeyboardInterrupt):
         run_all(grid, checkpoint_seconds=0)
     got = run_all(grid)
@@ -290,13 +299,13 @@ def test_cohort_larger_than_the_data():
 @pytest.fixture
 def count_rounds(monkeypatch):
     """A list that grows with every computed round."""
-    calls, original = [], experiment._round
+    calls, original = [], training._round
 
     def counted(*args):
         calls.append(args[3])
         return original(*args)
 
-    monkeypatch.setattr(experiment, "_round", counted)
+    monkeypatch.setattr(training, "_round", counted)
     return calls
 
 
@@ -350,10 +359,25 @@ def test_an_algorithm_is_hashed_with_what_it_builds_on():
     import inspect
 
     def names(algorithm):
-        return {module.__name__.rpartition(".")[2] for module in experiment._with_imports(inspect.getmodule(algorithm))}
+        found = experiment._with_imports(inspect.getmodule(algorithm), "fedlab_lite.algorithms.")
+        return {module.__name__.rpartition(".")[2] for module in found}
 
     assert names(ALGORITHMS["fedavg_ft"]) == {"fedavg_ft", "fedavg", "base"}
     assert names(ALGORITHMS["local"]) == {"local", "base"}
+
+
+def test_a_model_is_hashed_with_what_it_builds_on():
+    import inspect
+
+    from fedlab_lite.nn.model import MODELS
+
+    def names(model):
+        found = experiment._with_imports(inspect.getmodule(MODELS[model][0]), "fedlab_lite.nn.")
+        return {module.__name__.rpartition(".")[2] for module in found}
+
+    assert names("mlp") == {"mlp", "layers"}
+    assert names("fl_deq_resnet") == {"fl_deq", "deq", "layers"}
+    assert "deq" in names("deq_transformer")
 
 
 def test_a_run_from_elsewhere_is_shown_without_its_data(monkeypatch):
@@ -399,7 +423,7 @@ def test_thirty_interruptions_at_random_points(monkeypatch):
 
         return wrapped
 
-    monkeypatch.setattr(experiment, "_round", fused(experiment._round))
+    monkeypatch.setattr(training, "_round", fused(training._round))
     monkeypatch.setattr(store, "write_atomic", fused(store.write_atomic))
     monkeypatch.setattr(files.os, "replace", fused(files.os.replace))
     kills = 0
@@ -424,7 +448,7 @@ def test_killed_processes_resume(tmp_path):
 
 def interrupted(settings, monkeypatch, at=3):
     """Leave a checkpoint behind."""
-    original = experiment._round
+    original = training._round
 
     def stop(*args):
         if args[3] == at:
@@ -432,7 +456,7 @@ def interrupted(settings, monkeypatch, at=3):
         return original(*args)
 
     with monkeypatch.context() as patch:
-        patch.setattr(experiment, "_round", stop)
+        patch.setattr(training, "_round", stop)
         with pytest.raises(Killed):
             run(settings, checkpoint_seconds=0)
     return next(files.runs_dir().glob("*.ckpt"))

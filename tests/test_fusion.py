@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from helpers import blobs, quadratic_problem
 
-from fedlab_lite import experiment
+from fedlab_lite import training
 from fedlab_lite.algorithms import make_algorithm
 from fedlab_lite.errors import InputError
 from fedlab_lite.experiment import Settings, build_problem, run
@@ -116,10 +116,10 @@ def test_budgets_and_fusion_are_data_of_one_program():
     base = Settings(**TINY, **DEQ, budgets=(3, 10, 10), fusion="iterations", algorithm_options={"lr": 0.5})
     first = run(base)
     losses = [first.metrics["loss"][0, -1]]
-    programs = experiment._round._cache_size()
+    programs = training._round._cache_size()
     for other in ({"fusion": "uniform"}, {"budgets": (10, 10, 10)}):
         losses.append(run(replace(base, **other)).metrics["loss"][0, -1])
-    assert experiment._round._cache_size() == programs
+    assert training._round._cache_size() == programs
     assert len({round(float(a), 7) for a in losses}) == 3
 
 

@@ -1,0 +1,109 @@
+"""FedF-ADMM's counted tables: layers of Table III, bytes of Sec. IV-B, divergences of Fig. 11."""
+
+import json
+from math import log
+
+import jax
+import numpy as np
+import pytest
+
+from fedlab_lite import files, notebook
+from fedlab_lite.algorithms import make_algorithm
+from fedlab_lite.clients import Problem
+from fedlab_lite.data import Federated, federated
+from fedlab_lite.data.partition import by_label, dirichlet, iid
+from fedlab_lite.graphs import make_graph
+from fedlab_lite.metrics import message_bytes
+from fedlab_lite.nn.model import count_params, make_model
+
+SHAPES = {"fashion_mnist": (28, 28, 1), "cifar10": (32, 32, 3)}
+TABLE_III = {  # as printed
+    "fashion_mnist": [832, 64, 51264, 128, 1606144, 5130],
+    "cifar10": [2432, 64, 51264, 128, 2097664, 5130],
+}
+PRINTED_TOTAL = {"fashion_mnist": 1663432, "cifar10": 2156682}
+
+
+def params(dataset):
+    return jax.eval_shape(make_model("norm_cnn", SHAPES[dataset], 10).init, jax.random.key(0))
+
+
+def layers(tree):
+    body = tree["representation"]
+    return [body["convs"]["0"], body["norms"]["0"], body["convs"]["1"], body["norms"]["1"], body["dense"], tree["head"]]
+
+
+@pytest.mark.parametrize("dataset", SHAPES)
+@pytest.mark.parametrize("row", range(6), ids=["conv1", "norm1", "conv2", "norm2", "dense1", "dense2"])
+def test_every_row_of_table_iii(dataset, row):
+    assert count_params(layers(params(dataset))[row]) == TABLE_III[dataset][row]
+
+
+@pytest.mark.parametrize(("dataset", "slip"), [("fashion_mnist", 130), ("cifar10", 0)])
+def test_totals_are_the_sums_of_the_rows(dataset, slip):
+    total = count_params(params(dataset))
+    assert total == sum(TABLE_III[dataset]) == PRINTED_TOTAL[dataset] + slip
+
+
+@pytest.mark.parametrize(
+    ("dataset", "shared", "params_bytes", "outputs_bytes"),
+    [("fashion_mnist", 1000, 6654248, 40000), ("cifar10", 5000, 8626728, 200000)],  # 6.7 and 8.6 MB, 40 and 200 KB
+)
+@pytest.mark.parametrize("algorithm", ["cmfd", "fedf_admm"])
+def test_bytes_of_a_link(dataset, shared, params_bytes, outputs_bytes, algorithm):
+    row = (np.zeros((1, *SHAPES[dataset]), np.uint8), np.zeros(1, np.int32))
+    shared_x = np.zeros((shared, *SHAPES[dataset]), np.uint8)
+    data = Federated.stack([row] * 10, [row] * 10, name=dataset, source="zeros", num_classes=10, shared_x=shared_x)
+    problem = Problem(data, make_model("norm_cnn", SHAPES[dataset], 10), graph=make_graph("ring", 10))
+    for share, expected in (("params", params_bytes), ("outputs", outputs_bytes)):
+        sent = message_bytes(make_algorithm(algorithm, share=share).messages(problem))
+        assert sent == {"up": expected, "down": expected}
+    assert message_bytes(make_algorithm("dec_fedavg").messages(problem))["up"] == params_bytes
+
+
+@pytest.fixture(scope="module")
+def kl_from_uniform():
+    """Figure 11's measure, from the cell of the notebook that defines it."""
+    file = files.notebooks_dir() / "fedf_admm" / "fig11_dirichlet_kl.ipynb"
+    cells = [notebook.source(cell) for cell in json.loads(file.read_text())["cells"] if cell["cell_type"] == "code"]
+    (cell,) = [cell for cell in cells if "def kl_from_uniform" in cell]
+    names = {"np": np}
+    exec(cell, names)
+    return names["kl_from_uniform"]
+
+
+@pytest.mark.parametrize("classes", [1, 2, 5, 10])
+def test_divergence_of_equal_classes(kl_from_uniform, classes):
+    y = np.repeat(np.arange(classes), 30)
+    assert kl_from_uniform(y, 10) == pytest.approx(log(10 / classes), abs=1e-12)
+
+
+def test_divergence_by_hand(kl_from_uniform):
+    """Shares 3/4 and 1/4 of two classes: log 2 - H = (3/4) log(3/2) + (1/4) log(1/2)."""
+    assert kl_from_uniform(np.array([0, 0, 1, 0]), 2) == pytest.approx(0.75 * log(1.5) + 0.25 * log(0.5))
+
+
+def test_one_class_is_the_furthest(kl_from_uniform):
+    y = np.repeat(np.arange(10), 1000)
+
+    def mean(parts):
+        return np.mean([kl_from_uniform(y[rows], 10) for rows in parts[0]])
+
+    one, two = (mean(by_label(y, y, 10, classes, seed=0)) for classes in (1, 2))
+    assert (one, two) == pytest.approx((log(10), log(5)), abs=1e-12)
+    others = [mean(dirichlet(y, y, 10, 0.1, seed=seed)) for seed in range(20)]
+    assert max(others) < two < one
+    assert mean(iid(y, y, 10, seed=0)) == pytest.approx(9 / 2000 * 0.9, rel=0.5)  # (K-1)/2n, without replacement
+
+
+def test_the_bubbles_are_what_a_run_trains_on(monkeypatch):
+    """Equal numbers of each class are dealt by the same draws, so made-up labels give a run's partition."""
+    made_up = np.repeat(np.arange(10), 200)
+    counts = [np.bincount(made_up[rows], minlength=10) for rows in dirichlet(made_up, made_up, 10, 0.1, seed=3)[0]]
+    data = federated(
+        "textures", partition="dirichlet", num_clients=10, alpha=0.1, train_size=2000, test_size=2000, seed=3
+    )
+    pooled = np.bincount(np.concatenate([y[:n] for y, n in zip(data.y, data.size, strict=True)]), minlength=10)
+    if len(set(pooled.tolist())) == 1:
+        dealt = [np.bincount(y[:n], minlength=10) for y, n in zip(data.y, data.size, strict=True)]
+        np.testing.assert_array_equal(dealt, counts)
