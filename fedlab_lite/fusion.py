@@ -47,5 +47,6 @@ def average(stacked, weights: jax.Array):
     """
     if not isinstance(weights, jax.core.Tracer) and not (np.min(weights) >= 0 and np.sum(weights) > 0):
         raise InputError(f"weights {np.asarray(weights).tolist()} must not be negative, nor all 0")
+    weights = weights / weights.max()  # so that equal weights give equal bits, however large they are
     weights = weights / weights.sum()
     return jax.tree.map(lambda leaf: jnp.tensordot(weights.astype(leaf.dtype), leaf, axes=1), stacked)

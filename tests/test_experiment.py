@@ -2,6 +2,7 @@
 
 import json
 import random
+import zipfile
 from dataclasses import dataclass, replace
 
 import jax
@@ -488,7 +489,12 @@ def test_damaged_files_are_named_and_kept(monkeypatch, kind, damage):
         run(fedavg())
         file = next(files.runs_dir().glob("*.npz"))
     content = bytearray(file.read_bytes())
-    content[len(content) // 2] ^= 255
+    place = len(content) // 2
+    if kind == "npz":  # a byte of the data: zip's own headers hold some that nobody reads
+        with zipfile.ZipFile(file) as archive:
+            largest = max(archive.infolist(), key=lambda member: member.compress_size)
+        place = content.index(largest.filename.encode()) + len(largest.filename) + 20 + largest.compress_size // 2
+    content[place] ^= 255
     broken = {"truncate": bytes(content[: len(content) // 2]), "flip": bytes(content), "empty": b""}[damage]
     file.write_bytes(broken)
     with pytest.raises(CorruptFileError, match=r"(?s)corrupt .*--force") as caught:
