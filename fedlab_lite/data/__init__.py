@@ -73,14 +73,16 @@ def federated(
         ]
         kept[0] = rest[kept[0]]
         labels = pool.y_train[kept[0]], pool.y_test[kept[1]]
+        if common_test:  # nobody needs a share of the test samples, so the training samples may stand in for them
+            labels = labels[0], labels[0]
         if partition == "iid":
             parts = iid(*labels, num_clients, seed=seed)
         elif partition == "by_label":
             parts = by_label(*labels, num_clients, classes_per_client, seed=seed)
         else:
             parts = dirichlet(*labels, num_clients, alpha, seed=seed)
-        train, test = ([rows[i] for i in part] for rows, part in zip(kept, parts, strict=True))
-        test = [kept[1]] if common_test else test
+        train = [kept[0][i] for i in parts[0]]
+        test = [kept[1]] if common_test else [kept[1][i] for i in parts[1]]
     return Federated.stack(
         [(pool.x_train[i], pool.y_train[i]) for i in train],
         [(pool.x_test[i], pool.y_test[i]) for i in test],
