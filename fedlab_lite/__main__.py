@@ -180,9 +180,9 @@ def parser() -> argparse.ArgumentParser:
         "compute",
         compute,
         "Fill the run store, without notebooks: needs numpy, jax, flax and optax alone.",
-        "compute tab03",
+        "compute fedeq/tab03",
         "compute fedeq/fig04 --preset laptop",
-        "compute tab03 -p num_rounds 50 -p seeds 0,1,2",
+        "compute fedeq/tab03 -p num_rounds 50 -p seeds 0,1,2",
     )
     sub.add_argument("pattern", **pattern)
     options(sub, "quick")
@@ -191,8 +191,8 @@ def parser() -> argparse.ArgumentParser:
         "run",
         run,
         "Compute what is missing, then run the notebooks: figures, and rendered notebooks under build/.",
-        "run tab03",
-        "run fig04 --preset laptop -p num_rounds 20",
+        "run fedeq/tab03",
+        "run fedeq/fig04 --preset laptop -p num_rounds 20",
         "run 'fedeq/*' --jobs 2",
         "run --headline",
         "run --committed",

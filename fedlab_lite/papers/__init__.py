@@ -45,7 +45,7 @@ def items(pattern: str = "*") -> list[Item]:
 
     Raises `InputError`, naming what is near, where nothing matches.
 
-    >>> [str(item) for item in items("tab03")]
+    >>> [str(item) for item in items("fedeq/tab03")]
     ['fedeq/tab03_accuracy']
     """
     everything = [Item(paper, stem) for paper in PAPERS for stem in load(paper)["items"]]
