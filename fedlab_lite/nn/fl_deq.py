@@ -9,6 +9,7 @@ equilibrium networks its three ratios come out (at equal width one block of five
 from functools import partial
 
 import jax
+import jax.numpy as jnp
 from flax import nnx
 
 from fedlab_lite.deq.solvers import Solution
@@ -91,10 +92,7 @@ class _Explicit(nnx.Module):
         self.features, self.groups = channels, groups
 
     def __call__(self, x: jax.Array) -> jax.Array:
-        z = self.stem(x)
-        for part in self.parts:
-            z = part.apply(part.arrays(), 0.0, z, self.groups)
-        return _read_out(z)
+        return _read_out(_chain(self.part.apply, self.groups, _arrays(self.parts), 0.0, self.stem(x)))
 
 
 class _Equilibrium(nnx.Module):
@@ -123,7 +121,7 @@ class _Equilibrium(nnx.Module):
         self, x: jax.Array, *, z0: jax.Array | None = None, budget: jax.Array | None = None
     ) -> tuple[jax.Array, Solution]:
         cell = partial(_chain, self.part.apply, self.groups)
-        z, solution = self.solve(cell, [part.arrays() for part in self.parts], self.stem(x), z0, budget=budget)
+        z, solution = self.solve(cell, _arrays(self.parts), self.stem(x), z0, budget=budget)
         return _read_out(z), solution
 
 
@@ -132,10 +130,14 @@ def _read_out(z: jax.Array) -> jax.Array:
     return nnx.relu(z).mean((1, 2))
 
 
-def _chain(apply, groups: int, params: list[dict], x: jax.Array, z: jax.Array) -> jax.Array:
-    for part in params:
-        z = apply(part, x, z, groups)
-    return z
+def _arrays(parts: nnx.List) -> dict:
+    """The parts' arrays, stacked on axis 0: they have equal shapes, so that a loop compiles one for all."""
+    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *(part.arrays() for part in parts)) if parts else {}
+
+
+def _chain(apply, groups: int, params: dict, x: jax.Array | float, z: jax.Array) -> jax.Array:
+    """Part after part: z <- f_i(z, x)."""
+    return jax.lax.scan(lambda z, part: (apply(part, x, z, groups), None), z, params)[0] if params else z
 
 
 class FLResNet(_Explicit):
