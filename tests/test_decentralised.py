@@ -12,7 +12,7 @@ from fedlab_lite.algorithms import make_algorithm
 from fedlab_lite.data import federated
 from fedlab_lite.errors import InputError
 from fedlab_lite.experiment import Settings, build_problem, run
-from fedlab_lite.graphs import make_graph
+from fedlab_lite.graphs import Graph, make_graph
 from fedlab_lite.metrics import evaluate, message_bytes
 from fedlab_lite.nn.model import count_params
 
@@ -248,6 +248,15 @@ def test_settings_that_cannot_be(values, message):
 def test_problems_that_cannot_be(values, message):
     with pytest.raises(InputError, match=message):
         run(Settings(**TINY | SHARED | {"algorithm": "fedf_admm"} | values))
+
+
+def test_a_graph_that_does_not_average():
+    """A `Graph` made by hand is unchecked; what it would mix with is checked before the first round."""
+    adjacency = np.array(make_graph("ring", 5).adjacency)
+    adjacency[0, 1] = -3.0
+    problem = replace(blobs(), graph=Graph(adjacency, "by hand"))
+    with pytest.raises(InputError, match="mixing"):
+        make_algorithm("dec_fedavg").check(problem)
 
 
 def test_a_graph_of_another_size():

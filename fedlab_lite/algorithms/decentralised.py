@@ -10,7 +10,7 @@ from fedlab_lite.algorithms.base import Algorithm, both_ways, shapes
 from fedlab_lite.algorithms.fedavg import FedAvg
 from fedlab_lite.clients import Problem, broadcast, local_sgd
 from fedlab_lite.errors import InputError
-from fedlab_lite.graphs import mix
+from fedlab_lite.graphs import check_mixing, mix
 
 
 @dataclass(frozen=True)
@@ -36,6 +36,7 @@ class Decentralised(Algorithm):
             raise InputError(
                 f"the graph joins {problem.graph.num_clients} devices, the data have {problem.num_clients} clients"
             )
+        check_mixing(problem.graph.neighbour_mean)
 
     def client_update(self, problem: Problem, data, key: jax.Array, params: dict) -> dict:
         """The local update, eq. (11): `epochs` of SGD on the device's own rows."""
