@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import NamedTuple
 
 import jax
@@ -123,6 +123,10 @@ class Federated:
 
     def fingerprint(self) -> str:
         """SHA-256 (hex) of all arrays and the number of classes: equal exactly when the contents are."""
+        return self._fingerprint
+
+    @cached_property
+    def _fingerprint(self) -> str:
         arrays = {field: getattr(self, field) for field in _ARRAYS if getattr(self, field) is not None}
         return sha256_of_arrays(arrays, str(self.num_classes).encode())
 
