@@ -125,6 +125,9 @@ def test_bad_clients(bad, message):
 def test_other_bad_input():
     with pytest.raises(InputError, match="2 clients have training data and 1 have test data"):
         stack(clients(1, 1), clients(1))
+    with pytest.raises(InputError, match="2 clients have training data and 2 have test data"):
+        stack(clients(1, 1), clients(1, 1), common_test=True)
+    assert stack(clients(1, 1), clients(3), common_test=True).test_size.tolist() == [3]
     with pytest.raises(InputError, match="0 clients"):
         stack([], [])
     with pytest.raises(InputError, match="shared_x is float32"):

@@ -160,7 +160,9 @@ def test_devices_that_hold_one_class_learn_all_of_them(name):
     x = (centres[y] + np.random.default_rng(1).normal(size=(60, 6))).astype(np.float32)
     problem = blobs(sizes=[10, 10, 10])
     rows = [(x[y == label][:10], y[y == label][:10]) for label in range(3)]
-    data = problem.data.stack(rows, [(x, y)], name="one class", source="a test", num_classes=3, shared_x=x)
+    data = problem.data.stack(
+        rows, [(x, y)], name="one class", source="a test", num_classes=3, shared_x=x, common_test=True
+    )
     problem = replace(problem, data=data, graph=make_graph("ring", 3))
 
     algorithm = make_algorithm(name, lr=0.05, rho=1.0, distill_batch_size=20, batch_size=10)

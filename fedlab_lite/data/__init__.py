@@ -90,6 +90,7 @@ def federated(
         source=pool.source,
         num_classes=pool.num_classes,
         shared_x=shared_x,
+        common_test=common_test,
     )
 
 

@@ -81,16 +81,17 @@ class Federated:
         source: str,
         num_classes: int,
         shared_x: np.ndarray | None = None,
+        common_test: bool = False,
     ) -> "Federated":
-        """Stack one (x `[n, ...]`, y `[n, ...]`) a client, padding with zeros; or one test set for all.
+        """Stack one (x `[n, ...]`, y `[n, ...]`) a client, padding with zeros; with `common_test` one test set for all.
 
         Raises `InputError`, naming the client, when it has no samples, when x and y differ in length, when shapes or
         types differ between clients, when x holds NaN or infinity, or y a label outside 0 ... num_classes - 1.
         """
-        if not train or len(test) not in (len(train), 1):
+        if not train or len(test) != (1 if common_test else len(train)):
             raise InputError(
                 f"{name}: {len(train)} clients have training data and {len(test)} have test data; "
-                "give both lists one entry a client (or one test set for all), and at least one client"
+                "give both lists one entry a client, and at least one client (with common_test: one test set for all)"
             )
         train, test = ([(np.asarray(x), np.asarray(y)) for x, y in part] for part in (train, test))
         first = train[0]
