@@ -27,12 +27,12 @@ LOOKS = {  # name: label, colour, marker, line
     "fedrep": ("FedRep", "#009E73", "D", "-."),
     "knn_per": ("kNN-Per", "#CC79A7", "X", ":"),
     "fedeq": ("FeDEQ", "#D55E00", "*", "-"),
-    "dec_fedavg": ("DecFedAvg", "#000000", "o", "-"),
-    "dec_fedprox": ("DecFedProx", "#E69F00", "s", "--"),
-    "dfedavgm": ("DFedAvgM", "#56B4E9", "^", "-."),
-    "dfedadmm": ("DFedADMM", "#009E73", "D", ":"),
-    "cmfd": ("CMFD", "#0072B2", "P", "--"),
-    "fedf_admm": ("FedF-ADMM", "#D55E00", "*", "-"),
+    "dec_fedavg": ("DecFedAvg", "#444444", "8", "-"),
+    "dec_fedprox": ("DecFedProx", "#B87900", "d", "--"),
+    "dfedavgm": ("DFedAvgM", "#4FA3D1", "<", "-."),
+    "dfedadmm": ("DFedADMM", "#00664B", ">", ":"),
+    "cmfd": ("CMFD", "#00497A", "h", "--"),
+    "fedf_admm": ("FedF-ADMM", "#CC3311", "H", "-"),
     "fedeq_received": ("FeDEQ (from received)", "#8C3D00", "p", "--"),
 }
 MODEL_LOOKS = {  # where one algorithm trains several models

@@ -78,5 +78,5 @@ def blobs(num_clients=5, classes=3, seed=0, sizes=None, shape=(6,), model="mlp",
     data = Federated.stack(train, test, name="blobs", source="made by a test", num_classes=classes)
     options = options or {"width": 16, "depth": 1, "features": 8}
     data = replace(data, shared_x=draw(24)[0])
-    graph = make_graph("ring", len(sizes))
+    graph = make_graph("ring", len(sizes)) if len(sizes) > 1 else None
     return Problem(data, make_model(model, shape, classes, **options), executor, graph=graph)
