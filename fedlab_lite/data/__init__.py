@@ -111,10 +111,7 @@ def _shared(y: np.ndarray, size: int, alpha: float, seed: int) -> np.ndarray:
             f"shared_size {size} with shared_alpha {alpha} asks for more samples of class {label} than there are; "
             "share fewer, or take a larger shared_alpha"
         )
-    chosen = [
-        rng.choice(np.flatnonzero(y == label), n, replace=False) for label, n in zip(classes, wanted, strict=True)
-    ]
-    return np.sort(np.concatenate(chosen))
+    return _drawn(y, classes, wanted, rng)
 
 
 def _load(dataset: str, num_clients: int, train_size: int | None, test_size: int | None, seed: int) -> Pool:
@@ -135,9 +132,13 @@ def _stratified(y: np.ndarray, size: int | None, rng: np.random.Generator, what:
         return np.arange(len(y))
     _check_available(size, len(y), what)
     classes, counts = np.unique(y, return_counts=True)
+    return _drawn(y, classes, apportion(counts, size), rng)
+
+
+def _drawn(y: np.ndarray, classes: np.ndarray, counts: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Indices of so many random samples of each class, sorted."""
     chosen = [
-        rng.choice(np.flatnonzero(y == label), n, replace=False)
-        for label, n in zip(classes, apportion(counts, size), strict=True)
+        rng.choice(np.flatnonzero(y == label), n, replace=False) for label, n in zip(classes, counts, strict=True)
     ]
     return np.sort(np.concatenate(chosen))
 
