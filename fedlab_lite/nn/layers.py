@@ -7,7 +7,7 @@ has state: normalisation is per sample, so parameters are all that a client owns
 """
 
 from collections.abc import Callable
-from functools import reduce
+from functools import partial, reduce
 
 import jax
 import jax.numpy as jnp
@@ -37,6 +37,7 @@ def _shifts(x: jax.Array, axis: int, size: int, stride: int) -> list[jax.Array]:
     return [jax.lax.slice_in_dim(x, i, i + last + 1, stride, axis) for i in range(size)]
 
 
+@partial(jax.jit, static_argnames=("stride", "padding"))  # equal layers of a network are traced once
 def conv2d(x: jax.Array, kernel: jax.Array, *, stride: int = 1, padding: str = "SAME") -> jax.Array:
     """Convolution of `x [B, H, W, C]` with `kernel [k, k, C, out]`; equals `lax.conv_general_dilated` (NHWC, HWIO).
 
