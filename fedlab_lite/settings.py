@@ -81,7 +81,7 @@ class Settings:
       True
     """
 
-    dataset: str = "glyphs"  # 'glyphs', 'textures', 'textures100', or a real data set
+    dataset: str = "glyphs"  # one of `data.DATASETS`: embedded ('glyphs', 'digits', 'textures', ...) or real
     partition: str = "natural"  # 'iid', 'by_label', 'dirichlet', 'natural'
     num_clients: int = 20
     unseen_clients: int = 0  # of them, the last ones: they take no part and join when the others are judged

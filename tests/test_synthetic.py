@@ -89,8 +89,22 @@ def test_textures_are_balanced():
 
 
 @pytest.mark.usefixtures("quick_outlines")
+def test_digits_are_balanced():
+    pool = synthetic.digits(105, 50)
+    assert (pool.x_train.shape, pool.x_train.dtype) == ((105, 28, 28, 1), np.uint8)
+    assert sorted(np.bincount(pool.y_train)) == [10] * 5 + [11] * 5
+    assert np.bincount(pool.y_test).tolist() == [5] * 10
+    assert (pool.owner_train, pool.num_classes, pool.source) == (None, 10, "embedded digits")
+
+
+@pytest.mark.usefixtures("quick_outlines")
 @pytest.mark.parametrize(
-    "make", [lambda seed: synthetic.glyphs(2, seed=seed), lambda seed: synthetic.textures(10, 40, 20, seed=seed)]
+    "make",
+    [
+        lambda seed: synthetic.glyphs(2, seed=seed),
+        lambda seed: synthetic.digits(40, 20, seed=seed),
+        lambda seed: synthetic.textures(10, 40, 20, seed=seed),
+    ],
 )
 def test_the_seed_decides_and_the_cache_changes_nothing(cache, make):
     first, other = make(0), make(1)
@@ -132,6 +146,8 @@ def test_bad_input():
         synthetic.textures(20, 100, 100)
     with pytest.raises(InputError, match="0 test samples asked for"):
         synthetic.textures(10, 100, 0)
+    with pytest.raises(InputError, match="digits: 0 training samples"):
+        synthetic.digits(0, 100)
 
 
 def nearest_neighbour(x, y, test_x, test_y) -> float:

@@ -9,7 +9,7 @@ from fedlab_lite.errors import InputError, choose
 
 __all__ = ["DATASETS", "EMBEDDED", "PARTITIONS", "Federated", "Pool", "federated"]
 
-EMBEDDED = ("glyphs", "textures", "textures100", "roles")
+EMBEDDED = ("glyphs", "digits", "textures", "textures100", "roles")
 DATASETS = (*EMBEDDED, *sources.SOURCES)
 PARTITIONS = ("iid", "by_label", "dirichlet", "natural")
 
@@ -31,9 +31,9 @@ def federated(
     """Load `dataset`, keep `train_size` and `test_size` samples of it (None: all), and deal them by `partition`.
 
     What is kept has the label mix of the whole, or, for `natural`, the clients' shares of the whole (at least one
-    sample each); sequences (`roles`, `shakespeare`) are dealt by `natural` alone. `textures` are made to order: 500
-    training samples a client and a fifth as many test samples unless the sizes say otherwise. `seed` draws the
-    embedded samples, the ones kept, and the partition.
+    sample each); sequences (`roles`, `shakespeare`) are dealt by `natural` alone. `digits` and `textures` are made to
+    order: 500 training samples a client and a fifth as many test samples unless the sizes say otherwise. `seed` draws
+    the embedded samples, the ones kept, and the partition.
 
     `common_test`: the test samples are not dealt, every client is judged on all of them. `shared_size` training samples
     are held out for everybody, without labels (what is left is dealt): with the label mix of the whole, or with one
@@ -122,6 +122,8 @@ def _load(dataset: str, num_clients: int, train_size: int | None, test_size: int
     if dataset in EMBEDDED:
         train_size = train_size or 500 * num_clients
         test_size = test_size or max(num_clients, train_size // 5)
+        if dataset == "digits":
+            return synthetic.digits(train_size, test_size, seed=seed)
         return synthetic.textures(100 if dataset == "textures100" else 10, train_size, test_size, seed=seed)
     return sources.load(dataset)
 
