@@ -134,7 +134,8 @@ def _check_budgets(settings: Settings, model: Model) -> None:
         )
 
 
-def _fingerprint(problem: Problem) -> str:
+def data_fingerprint(problem: Problem) -> str:
+    """A hash of what the clients, newcomers among them, train on and are judged with."""
     parts = [part.fingerprint() for part in (problem.data, problem.newcomers) if part is not None]
     return parts[0] if len(parts) == 1 else hashlib.sha256("".join(parts).encode()).hexdigest()
 
@@ -204,7 +205,7 @@ def _stored(settings: Settings, force: bool, keep_state: bool) -> History | None
         if len(found) != 1 or force or keep_state:
             raise
         return History.load(found[0])
-    key = run_key(settings, _fingerprint(problem))
+    key = run_key(settings, data_fingerprint(problem))
     if force:
         store.set_aside(key)
     history = History.load(store.path(key, "npz"))
@@ -217,7 +218,7 @@ def _stored(settings: Settings, force: bool, keep_state: bool) -> History | None
 def _compute(group: list[Settings], progress, force: bool, checkpoint_seconds: float, keep_state: bool):
     """Train the runs of a group together and store each."""
     problem = build_problem(group[0])
-    fingerprint = _fingerprint(problem)
+    fingerprint = data_fingerprint(problem)
     keys = [run_key(settings, fingerprint) for settings in group]
     together = keys[0] if len(group) == 1 else f"{hashlib.sha256(''.join(keys).encode()).hexdigest()[:32]}-sweep"
     if force:
@@ -259,5 +260,5 @@ def final_state(settings: Settings, **options) -> tuple[Problem, object]:
     problem = build_problem(settings)
     algorithm, (keys, *_) = trajectories([settings])
     like = jax.eval_shape(partial(start, algorithm), problem, keys)
-    file = store.path(run_key(settings, _fingerprint(problem)), "state")
+    file = store.path(run_key(settings, data_fingerprint(problem)), "state")
     return problem, store.unpack(file, store.load_tree(file)["state"], like)

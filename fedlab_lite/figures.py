@@ -119,6 +119,21 @@ def curves(
     return ax
 
 
+def device_curves(history: History, ax, *, scale: float = 100.0) -> None:
+    """Every client's accuracy over the rounds as a thin line, their mean as a thick black one; the first seed's.
+
+    Args:
+      scale: factor on the values (100: percent).
+    """
+    import matplotlib as mpl
+
+    clients = scale * history.client_curves[0].T
+    for curve, colour in zip(clients, mpl.colormaps["turbo"](np.linspace(0.05, 0.95, len(clients))), strict=True):
+        ax.plot(history.rounds, curve, color=colour, linewidth=0.8, alpha=0.7)
+    ax.plot(history.rounds, clients.mean(axis=0), color="black", linewidth=2)
+    ax.set(xlabel="communication round")
+
+
 def summary(
     histories: Mapping[str, History], metric: str = "accuracy", *, last: int = 10, scale: float = 1.0
 ) -> dict[str, dict[str, float]]:

@@ -22,11 +22,20 @@ KEY = jax.random.key(0)
 COHORT = jnp.array([0, 2, 3])
 
 
+@jax.jit  # an algorithm's numbers are arguments: what all tests run with the same shapes is traced once
+def init(algorithm, problem):
+    return algorithm.init(problem, KEY)
+
+
+@jax.jit
+def step(algorithm, problem, state, cohort, key):
+    return algorithm.round(problem, state, cohort, key)
+
+
 def run_rounds(algorithm, problem, rounds=3, cohort=COHORT):
-    state = jax.jit(algorithm.init)(problem, KEY)
-    step = jax.jit(algorithm.round)
+    state = init(algorithm, problem)
     for t in range(rounds):
-        state = step(problem, state, cohort, jax.random.fold_in(KEY, t))
+        state = step(algorithm, problem, state, cohort, jax.random.fold_in(KEY, t))
     return state
 
 
@@ -47,7 +56,7 @@ class TestEveryAlgorithm:
     def test_loss_falls_for_the_sampled_clients(self, name, problem):
         algorithm = make_algorithm(name, lr=0.1)
         judge = jax.jit(lambda problem, state: evaluate(problem, *algorithm.models(problem, state))["loss"])
-        start = judge(problem, jax.jit(algorithm.init)(problem, KEY))
+        start = judge(problem, init(algorithm, problem))
         assert float(judge(problem, run_rounds(algorithm, problem, 8))[COHORT].mean()) < 0.7 * float(start.mean())
 
     def test_every_client_has_a_whole_model(self, name, problem):
@@ -86,7 +95,7 @@ class TestEveryAlgorithm:
         together = jax.jit(jax.vmap(algorithm.round, (None, 0, 0, 0)))(problem, states, cohorts, keys)
         for seed in range(2):
             alone = algorithm.init(problem, keys[seed])
-            alone = jax.jit(algorithm.round)(problem, alone, cohorts[seed], keys[seed])
+            alone = step(algorithm, problem, alone, cohorts[seed], keys[seed])
             jax.tree.map(lambda a, b, s=seed: np.testing.assert_allclose(a[s], b, atol=1e-6), together, alone)
 
     def test_a_round_does_not_depend_on_the_order_of_its_cohort(self, name, problem):
@@ -112,10 +121,10 @@ class TestEveryAlgorithm:
         algorithms = [make_algorithm(name, lr=lr, epochs=epochs) for lr, epochs in ((0.05, 1), (0.1, 2))]
         together = jax.tree.map(lambda *leaves: jnp.stack(leaves), *algorithms)
         state = algorithms[0].init(problem, KEY)
-        step = jax.jit(jax.vmap(lambda a: a.round(problem, state, COHORT, KEY)))
+        swept = jax.jit(jax.vmap(lambda a: a.round(problem, state, COHORT, KEY)))(together)
         for row, algorithm in enumerate(algorithms):
-            alone = jax.jit(algorithm.round)(problem, state, COHORT, KEY)
-            jax.tree.map(lambda a, b, i=row: np.testing.assert_allclose(a[i], b, atol=1e-6), step(together), alone)
+            alone = step(algorithm, problem, state, COHORT, KEY)
+            jax.tree.map(lambda a, b, i=row: np.testing.assert_allclose(a[i], b, atol=1e-6), swept, alone)
 
     def test_bytes(self, name, problem):
         params = jax.eval_shape(problem.model.init, KEY)
