@@ -156,3 +156,12 @@ def test_headlines():
     headlines = [str(item) for item in papers.headlines()]
     assert len(headlines) == len(papers.PAPERS)
     assert headlines[:1] == ["fedeq/tab03_accuracy"]
+
+
+def test_kept_states_are_asked_for_by_the_item():
+    """`final_states` in a preset would be read by nobody."""
+    assert {str(item) for item in papers.items() if papers.item(*item).get("final_states")} >= {
+        "fedeq/fig06_accuracy_curves",
+        "fl_deq/fig04_heterogeneous_devices",
+    }
+    assert not [key for key in EVERY if "final_states" in papers.preset_table(*key[0], key[1])]
