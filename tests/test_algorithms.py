@@ -44,7 +44,12 @@ def problem():
     return blobs()
 
 
-@pytest.mark.parametrize("name", ALGORITHMS)
+@pytest.fixture(scope="module", params=ALGORITHMS)
+def name(request):
+    yield request.param
+    jax.clear_caches()  # a compiled program takes hundreds of memory maps, and Linux gives a process 65,530
+
+
 class TestEveryAlgorithm:
     def test_state_keeps_its_shapes_and_stays_finite(self, name, problem):
         algorithm = make_algorithm(name, lr=0.1)
