@@ -40,9 +40,12 @@ def _over_trajectories(fn: Callable, number: int) -> Callable:
 
 
 def start(algorithm, problem, keys):
-    """The state before the first round; not jitted, so that `Model.init` is compiled once for all algorithms."""
+    """The state before the first round; not jitted, so that `Model.init` is compiled once for all algorithms.
+
+    A round donates its state, so every leaf is a copy: an algorithm may keep the same params under two names.
+    """
     init = _over_trajectories(lambda algorithm, key: algorithm.init(problem, key), len(keys))
-    return jax.device_put(init(algorithm, keys), replicated())
+    return jax.tree.map(jnp.copy, jax.device_put(init(algorithm, keys), replicated()))
 
 
 @partial(jax.jit, static_argnames="cohort_size", donate_argnames="state")

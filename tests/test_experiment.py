@@ -17,6 +17,7 @@ from kill_and_resume import kill_and_resume
 from fedlab_lite import experiment, files, progress, store, training
 from fedlab_lite.algorithms import ALGORITHMS
 from fedlab_lite.algorithms.base import Algorithm, nothing_moves
+from fedlab_lite.clients import replicated
 from fedlab_lite.errors import CorruptFileError, InputError, MissingDataError, OutputError
 from fedlab_lite.experiment import History, Settings, final_state, run, run_all, run_key
 
@@ -165,6 +166,17 @@ def test_history_of_a_fake_algorithm_is_exact():
     assert history.diverged == (False, False)
     assert history.data_source == "made by a test"
     assert history.versions["jax"] == jax.__version__
+
+
+@pytest.mark.parametrize("name", list(ALGORITHMS))
+def test_leaves_of_the_first_state_share_no_buffer(name):
+    """Rounds donate the state; a buffer that is donated twice ends the process."""
+    group = [Settings(num_clients=5, algorithm=name, algorithm_options={"lr": lr}) for lr in (0.1, 0.2)]
+    algorithm, (keys, *_) = training.trajectories(group)
+    state = training.start(algorithm, jax.device_put(blobs(), replicated()), keys)
+    leaves = [leaf for leaf in jax.tree.leaves(state) if leaf.size]
+    shards = [shard.data.unsafe_buffer_pointer() for leaf in leaves for shard in leaf.addressable_shards]
+    assert len(set(shards)) == len(shards)
 
 
 def test_a_grid_of_step_sizes_and_penalties_is_one_program():
