@@ -30,7 +30,8 @@ from fedlab_lite.settings import Settings, check_type
 Spaces = Mapping[str, Sequence[float]]  # option: (low, high)
 
 # Options are drawn one by one, and the trials of a batch do not know of each other: what all versions of Optuna can do.
-SAMPLER = {"multivariate": False, "constant_liar": False}
+# TPE begins after ten trials: told of four, it prefers the corner that is furthest from the three worse ones.
+SAMPLER = {"multivariate": False, "constant_liar": False, "n_startup_trials": 10}
 
 
 def with_options(settings: Settings, **options: float) -> Settings:
@@ -57,13 +58,13 @@ def tune(
     seed: int = 0,
     progress: bool | None = None,
 ) -> optuna.Study:
-    """Search options of the algorithm for the largest `score`: log-uniform draws at first, then Optuna's TPE.
+    """Search options of the algorithm for the largest `score`: log-uniform draws, after ten of them Optuna's TPE.
 
     Args:
       settings: the run; its options that are searched do not matter.
       spaces: option -> (low, high), both positive; options that are floats.
       num_trials: trials in all, those of earlier calls included, so the same call again trains nothing.
-      batch: trials drawn and run together; the first batch is the uniform one.
+      batch: trials drawn and run together, as one program.
       seed: draws the trials; those of the runs are the settings'.
       progress: as `experiment.run_all`: a bar a batch.
 
@@ -122,7 +123,7 @@ def _study(trials: Sequence[FrozenTrial], sampler: optuna.samplers.BaseSampler |
 def _ask(before: Sequence[FrozenTrial], space: dict, batch: int, seed: int) -> list[dict[str, float]]:
     """The options of the next batch, decided by the trials before it."""
     own = int(np.random.SeedSequence([seed, len(before)]).generate_state(1)[0])
-    study = _study(before, optuna.samplers.TPESampler(seed=own, n_startup_trials=batch, **SAMPLER))
+    study = _study(before, optuna.samplers.TPESampler(seed=own, **SAMPLER))
     return [study.ask(space).params for _ in range(batch)]
 
 

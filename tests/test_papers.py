@@ -165,3 +165,24 @@ def test_kept_states_are_asked_for_by_the_item():
         "fl_deq/fig04_heterogeneous_devices",
     }
     assert not [key for key in EVERY if "final_states" in papers.preset_table(*key[0], key[1])]
+
+
+def test_a_part_of_an_item_has_its_runs():
+    table = papers.settings("fedf_admm", "tab04_accuracy_gap", "laptop")
+    figure = papers.settings("fedf_admm", "fig05_fmnist_1class", "laptop")
+    assert list(figure) == [name for name in table if name.startswith("fmnist_1class/")] + [
+        name for name in table if name.startswith("fmnist_2class/")
+    ]
+    assert all(run == table[name] for name, run in figure.items())
+    dirichlet = papers.settings("fedf_admm", "fig09_fmnist_dirichlet", "laptop")
+    assert set(table) - set(dirichlet) >= {"fmnist_dirichlet/dec_fedprox"}
+    assert len(dirichlet) == 5
+    assert papers.preset_table("fedf_admm", "fig05_fmnist_1class", "laptop")["minutes"] == 14
+
+
+@pytest.mark.parametrize("preset", papers.PRESETS)
+def test_one_run_of_fedf_admm_stands_in_three_figures(preset):
+    column = "digits_1class" if preset == "quick" else "fmnist_1class"
+    run = papers.settings("fedf_admm", "fig05_fmnist_1class", preset)[f"{column}/fedf_admm"]
+    assert papers.settings("fedf_admm", "fig13_shared_data", preset)["std"] == run
+    assert papers.settings("fedf_admm", "fig14_topologies", preset)["ring_10"] == run

@@ -74,8 +74,14 @@ def headlines() -> list[Item]:
 
 
 def preset_table(paper: str, stem: str, preset: str) -> dict[str, Any]:
+    """What an item's preset says; of one that is `part_of` another item, with that item's base, runs and columns."""
     choose("preset", preset, PRESETS)
-    return item(paper, stem)[preset]
+    table = item(paper, stem)[preset]
+    if "part_of" not in table:
+        return table
+    whole = item(paper, table["part_of"])[preset]
+    runs = {name: run for name, run in whole["runs"].items() if name not in table.get("without", ())}
+    return whole | table | {"runs": runs, "columns": {name: whole["columns"][name] for name in table["columns"]}}
 
 
 def estimate(paper: str, stem: str, preset: str) -> dict[str, Any]:
