@@ -142,6 +142,15 @@ def summary(
     return {name: {"mean": v.mean(), "std": v.std(), "n": len(v)} for name, v in finals.items()}
 
 
+def accuracy_and_gap(histories: Mapping[str, History]) -> dict[str, dict[str, float]]:
+    """'<run>/accuracy' and '<run>/gap', percent: `summary` of the last tenth of each run's rounds, at least of ten."""
+    return {
+        f"{name}/{measure}": summary({name: run}, metric, last=max(run.num_rounds // 10, 10), scale=100)[name]
+        for measure, metric in (("accuracy", "accuracy"), ("gap", "accuracy_gap"))
+        for name, run in histories.items()
+    }
+
+
 def match(metrics: Mapping[str, Mapping], published: Iterable[Mapping]) -> list[dict[str, Any]]:
     """Rows 'name', 'ours', 'published', 'where' of the metrics that have a published number of the same name."""
     printed = {row["name"]: row for row in published}

@@ -1,6 +1,7 @@
 """save_figure: the fields, the bytes, the presets, and what it refuses."""
 
 import json
+from dataclasses import replace
 
 import matplotlib as mpl
 import numpy as np
@@ -245,6 +246,20 @@ def test_summary_and_match():
         metrics, [{"name": "mlp", "value": 0.7, "where": "Fig. 4"}, {"name": "x", "value": 1, "where": ""}]
     )
     assert rows == [{"name": "mlp", "ours": metrics["mlp"]["mean"], "published": 0.7, "where": "Fig. 4"}]
+
+
+def test_accuracy_and_gap_are_of_the_last_tenth_but_of_ten_rounds_at_least():
+    long = np.linspace(0.0, 1.0, 201)[None].repeat(2, axis=0)  # 200 rounds: the last 20 count
+    runs = {name: history(values) for name, values in (("long", long), ("short", long[:, :13]))}  # 12 rounds: ten
+    runs = {
+        name: replace(run, metrics=run.metrics | {"accuracy_gap": long[:, : run.num_rounds + 1] / 2})
+        for name, run in runs.items()
+    }
+    metrics = figures.accuracy_and_gap(runs)
+    assert list(metrics) == ["long/accuracy", "short/accuracy", "long/gap", "short/gap"]
+    assert metrics["long/accuracy"] == {"mean": pytest.approx(100 * long[0, 181:].mean()), "std": 0, "n": 2}
+    assert metrics["long/gap"]["mean"] == pytest.approx(50 * long[0, 181:].mean())
+    assert metrics["short/accuracy"]["mean"] == pytest.approx(100 * long[0, 3:13].mean(), rel=1e-5)
 
 
 def test_comparison_shows_gap_and_verdict():
