@@ -49,11 +49,35 @@ def test_stack_pads_ragged_clients_with_zeros():
 
 def test_64_bits_become_32_and_sequences_of_labels_are_kept():
     words = [(np.arange(6).reshape(2, 3), np.arange(6).reshape(2, 3))] * 2
-    data = stack(words, words, num_classes=6)
+    data = stack(words, words, num_classes=6, task="next_character")
     assert data.x.dtype == np.int32
     assert data.y.shape == (2, 2, 3)
-    assert data.summary()["classes_per_client"] == 5.0  # id 0 pads sequences; it is no class
+    assert data.summary()["classes_per_client"] == 5.0  # id 0 pads text; it is no class
+    assert stack(words, words, num_classes=6).summary()["classes_per_client"] == 6.0  # the task says so, not the shape
     assert stack(clients(1, 1, dtype=np.float64), clients(1, 1, dtype=np.float64)).x.dtype == np.float32
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float16, np.int64])
+def test_what_a_regression_is_to_hit_stays_float32(dtype):
+    y = np.array([[-7.5, 250], [3, 4.25], [5, 6]]).astype(dtype)
+    pairs = [(np.zeros((n, 4), np.float32), y[:n]) for n in (1, 3)]
+    data = stack(pairs, pairs, num_classes=2, task="regression")
+    assert data.y.dtype == data.test_y.dtype == np.float32
+    np.testing.assert_array_equal(data.y, [[y[0], [0, 0], [0, 0]], y])
+    np.testing.assert_array_equal(data.y, data.test_y)
+    assert (data.task, data.num_classes) == ("regression", 2)
+    counts = {"clients": 2, "train": 4, "test": 4, "mean": 2.0, "std": 1.0}
+    assert data.summary() == {"name": "toy", "source": "toys"} | counts  # no classes
+
+
+def test_the_task_is_static_and_classification_unless_told():
+    data = stack(clients(2, 4))
+    assert data.task == "classification"
+    told = stack(clients(2, 4), task="next_character")
+    assert jax.tree.structure(told) != jax.tree.structure(data)
+    assert jax.jit(lambda d: jnp.float32(d.task == "next_character"))(told) == 1
+    with pytest.raises(InputError, match="unknown task 'regresion'; did you mean 'regression'"):
+        stack(clients(2, 4), task="regresion")
 
 
 def test_it_is_a_pytree_whose_names_are_static():
@@ -71,7 +95,8 @@ def test_fingerprint_follows_the_contents():
     data = stack(clients(2, 4))
     assert data.fingerprint() == stack(clients(2, 4)).fingerprint()
     assert data.fingerprint() == jax.tree.map(jnp.asarray, data).fingerprint()
-    assert len(data.fingerprint()) == 64
+    assert data.fingerprint() == dataclasses.replace(data, task="next_character").fingerprint()
+    assert data.fingerprint() == "2bb6613be61580b75e430bc809a72f9d073cae58d074f110de23e3ad1e856a75"  # names stored runs
     others = [
         stack(clients(3, 4)),
         stack(clients(2, 4), num_classes=4),
@@ -107,11 +132,11 @@ X, Y = np.zeros((2, 4), np.float32), np.array([0, 1])
         ((X[:, :3], Y), r"client 1: a row of x has shape \(3,\), that of client 0 \(4,\)"),
         ((X, np.eye(2, dtype=int)), "client 1: a row of y has shape"),
         ((X.astype(np.uint8), Y), "client 1: x is uint8, that of client 0 float32"),
-        ((X + np.array([[0], [np.nan]], np.float32), Y), "client 1: row 1 holds NaN or infinity"),
-        ((X + np.float32(np.inf), Y), "client 1: row 0 holds NaN or infinity"),
+        ((X + np.array([[0], [np.nan]], np.float32), Y), "client 1: row 1 of x holds NaN or infinity"),
+        ((X + np.float32(np.inf), Y), "client 1: row 0 of x holds NaN or infinity"),
         ((X, Y + 2), r"client 1: labels run from 2 to 3, but must lie in 0 \.\.\. 2"),
         ((X, Y - 1), "client 1: labels run from -1"),
-        ((X, Y * 1.0), "client 1: the labels are float64"),
+        ((X, Y * 1.0), r"client 1: the labels are float64; convert .* give task='regression'"),
     ],
 )
 def test_bad_clients(bad, message):
@@ -120,6 +145,22 @@ def test_bad_clients(bad, message):
         stack([good, bad], [good, good])
     with pytest.raises(InputError, match=message.replace("training", "test")):
         stack([good, good], [good, bad])
+
+
+@pytest.mark.parametrize(
+    ("bad", "message"),
+    [
+        (np.array([0.5, np.nan]), "client 1: row 1 of y holds NaN or infinity"),
+        (np.array([-np.inf, 0.5]), "client 1: row 0 of y holds NaN or infinity"),
+        (np.array(["a", "b"]), "client 1: y is <U1; the y of a regression are numbers"),
+        (np.eye(2), "client 1: a row of y has shape"),
+    ],
+)
+def test_bad_clients_of_a_regression(bad, message):
+    with pytest.raises(InputError, match=f"training data of {message}"):
+        stack([(X, Y / 2), (X, bad)], [(X, Y)] * 2, task="regression")
+    with pytest.raises(InputError, match=f"test data of {message}"):
+        stack([(X, Y / 2)] * 2, [(X, Y), (X, bad)], task="regression")
 
 
 def test_other_bad_input():
@@ -141,7 +182,7 @@ def test_glyphs_by_writer():
     assert data.input_shape == (28, 28, 1)
     assert data.summary()["mean"] == pytest.approx(194, abs=1)
     assert data.num_classes == 62
-    assert data.source == "embedded glyphs"
+    assert (data.source, data.task) == ("embedded glyphs", "classification")
     part = federated("glyphs", partition="natural", num_clients=5, train_size=200, test_size=5)
     assert int(part.size.sum()) == 200
     assert part.test_size.tolist() == [1] * 5

@@ -61,7 +61,7 @@ def test_npz(folder):
     pool = sources.load("cifar10")
     assert pool.x_train.shape == (6, 32, 32, 3)
     assert pool.y_test.tolist() == [0, 1]
-    assert pool.owner_train is None
+    assert (pool.owner_train, pool.task) == (None, "classification")
     digest = sha256_of_arrays(dict(sorted(arrays().items())))
     assert pool.source == f"cifar10 (npz, sha256 {digest[:12]})"
     np.savez_compressed(folder / "cifar10.npz", **arrays())

@@ -103,7 +103,7 @@ def assert_shakespeare(pool) -> None:
     assert pool.x_train.dtype == pool.y_test.dtype == np.int32
     assert text.decode(pool.x_train[108:]) == LONG + "Words\N{REPLACEMENT CHARACTER}"
     assert np.array_equal(pool.y_train[:, :-1][pool.x_train[:, 1:] > 0], pool.x_train[:, 1:][pool.x_train[:, 1:] > 0])
-    assert (pool.name, pool.num_classes) == ("shakespeare", 90)
+    assert (pool.name, pool.num_classes, pool.task) == ("shakespeare", 90, "next_character")
 
 
 def test_shakespeare_unpacked(folder):
@@ -175,6 +175,7 @@ def npz(**changes):
 def test_an_npz_of_ones_own(folder):
     np.savez(folder / "shakespeare.npz", **npz(x_train=npz()["x_train"].astype(np.uint8)))
     data = federated("shakespeare", partition="natural", num_clients=2)
+    assert data.task == "next_character"
     assert data.size.tolist() == data.test_size.tolist() == [60, 48]
     assert data.x.dtype == data.y.dtype == np.int32
     assert data.source.startswith("shakespeare (npz, sha256 ")
@@ -221,7 +222,7 @@ def test_roles_have_the_sizes_of_table_1():
     assert test.sum() / train.sum() == pytest.approx(0.127, abs=0.003)
     assert pool.x_train.shape[1:] == pool.y_test.shape[1:] == (16,)
     assert pool.x_train.dtype == pool.y_test.dtype == np.int32
-    assert (pool.source, pool.num_classes) == ("embedded roles", 90)
+    assert (pool.source, pool.num_classes, pool.task) == ("embedded roles", 90, "next_character")
     assert not (pool.x_train == text.OOV).any()
     for x, y, owner in ((pool.x_train, pool.y_train, pool.owner_train), (pool.x_test, pool.y_test, pool.owner_test)):
         assert np.array_equal(x == 0, y == 0)
@@ -254,7 +255,7 @@ def test_the_seed_decides_and_the_cache_changes_nothing(tmp_path, monkeypatch):
 def test_natural_clients_of_roles():
     data = federated("roles", partition="natural", num_clients=6)
     assert data.input_shape == (16,)
-    assert data.num_classes == 90
+    assert (data.num_classes, data.task) == (90, "next_character")
     assert data.y.shape == data.x.shape
     assert data.size.tolist() == np.bincount(roles(6).owner_train).tolist()
     few = federated("roles", partition="natural", num_clients=6, train_size=120, test_size=6)

@@ -59,7 +59,7 @@ def federated(
         if common_test or shared_size:
             raise InputError("common_test and shared_size are for pooled data; with partition 'natural' leave them out")
         train, test = _by_owner(pool, num_clients, train_size, test_size, seed)
-    elif pool.y_train.ndim > 1:
+    elif pool.task == "next_character":
         raise InputError(f"{dataset} are sequences and dealt by role: partition is {partition!r}, make it 'natural'")
     else:
         held_out = _shared(pool.y_train, shared_size, shared_alpha, seed)
@@ -89,6 +89,7 @@ def federated(
         name=dataset,
         source=pool.source,
         num_classes=pool.num_classes,
+        task=pool.task,
         shared_x=shared_x,
         common_test=common_test,
     )

@@ -8,17 +8,20 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
-from fedlab_lite.errors import InputError
+from fedlab_lite.data.text import PAD
+from fedlab_lite.errors import InputError, choose
 from fedlab_lite.files import sha256_of_arrays
 
+TASKS = ("classification", "next_character", "regression")  # what y is: a label, an id a position, numbers
 _ARRAYS = ("x", "y", "size", "test_x", "test_y", "test_size", "shared_x", "budget")
-_STATIC = ("name", "source", "num_classes")
+_STATIC = ("name", "source", "num_classes", "task")
 
 
 class Pool(NamedTuple):
-    """A data set as it was published: x_train `[n, ...]`, y_train `[n]` (sequences `[n, length]`), and so for test.
+    """A data set as it was published: x_train `[n, ...]`, y_train `[n]`, and so for test.
 
-    `owner_train [n]` and `owner_test` say who made each sample, where that was recorded.
+    `task` is one of `TASKS`; for 'next_character' x and y are `[n, length]`, and 0 is padding. `owner_train [n]` and
+    `owner_test` say who made each sample, where that was recorded.
     """
 
     x_train: np.ndarray
@@ -28,6 +31,7 @@ class Pool(NamedTuple):
     name: str
     source: str
     num_classes: int
+    task: str = "classification"
     owner_train: np.ndarray | None = None
     owner_test: np.ndarray | None = None
 
@@ -47,15 +51,16 @@ class Federated:
     """
 
     x: np.ndarray  # [clients, n_max, ...]
-    y: np.ndarray  # [clients, n_max, ...] int32
+    y: np.ndarray  # [clients, n_max, ...] int32; float32 where the task is regression
     size: np.ndarray  # [clients] int32
     test_x: np.ndarray  # [clients, test_max, ...]; or [1, test_max, ...], one test set for all
-    test_y: np.ndarray  # [clients, test_max, ...] int32, or [1, ...]
+    test_y: np.ndarray  # [clients, test_max, ...], or [1, ...]; of y's type
     test_size: np.ndarray  # [clients] int32, or [1]
     shared_x: np.ndarray  # [shared, ...], unlabelled, on the server; may be of length 0
     name: str
     source: str  # for people: "embedded glyphs", "fashion_mnist (official)"
-    num_classes: int
+    num_classes: int  # of a regression, how many numbers a model puts out
+    task: str = "classification"  # one of TASKS
     budget: np.ndarray | None = None  # [clients] int32, solver iterations a client can afford; None: all that there are
 
     @property
@@ -80,14 +85,25 @@ class Federated:
         name: str,
         source: str,
         num_classes: int,
+        task: str = "classification",
         shared_x: np.ndarray | None = None,
         common_test: bool = False,
     ) -> "Federated":
         """Stack one (x `[n, ...]`, y `[n, ...]`) a client, padding with zeros; with `common_test` one test set for all.
 
+        `task` is one of `TASKS`. The y of a regression are numbers, kept as float32, and `num_classes` says how many
+        a model puts out; all others are integers.
+
         Raises `InputError`, naming the client, when it has no samples, when x and y differ in length, when shapes or
-        types differ between clients, when x holds NaN or infinity, or y a label outside 0 ... num_classes - 1.
+        types differ between clients, when x (or y of a regression) holds NaN or infinity, or y a label outside
+        0 ... num_classes - 1; and for an unknown task.
+
+        Example:
+          >>> one = [(np.zeros((2, 4), np.float32), np.array([0.5, -3.0]))]
+          >>> Federated.stack(one, one, name="toy", source="made up", num_classes=1, task="regression").y.tolist()
+          [[0.5, -3.0]]
         """
+        choose("task", task, TASKS)
         if not train or len(test) != (1 if common_test else len(train)):
             raise InputError(
                 f"{name}: {len(train)} clients have training data and {len(test)} have test data; "
@@ -97,7 +113,7 @@ class Federated:
         first = train[0]
         for kind, part in (("training", train), ("test", test)):
             for client, (x, y) in enumerate(part):
-                _check(f"{name}: the {kind} data of client {client}", x, y, first, num_classes)
+                _check(f"{name}: the {kind} data of client {client}", x, y, first, num_classes, task)
         if shared_x is None:
             shared_x = np.zeros((0, *first[0].shape[1:]), first[0].dtype)
         shared_x = np.asarray(shared_x)
@@ -106,7 +122,8 @@ class Federated:
                 f"{name}: shared_x is {shared_x.dtype} {shared_x.shape[1:]} a sample, the clients' x "
                 f"{first[0].dtype} {first[0].shape[1:]}; bring both to one form"
             )
-        return cls(*_pad(train), *_pad(test), _narrow(shared_x), name, source, num_classes)
+        y_type = np.dtype(np.float32 if task == "regression" else np.int32)
+        return cls(*_pad(train, y_type), *_pad(test, y_type), _narrow(shared_x), name, source, num_classes, task)
 
     def split(self, unseen: int) -> "tuple[Federated, Federated]":
         """All clients but the last `unseen`, and those. Raises `InputError` unless both have at least one."""
@@ -132,12 +149,11 @@ class Federated:
         return sha256_of_arrays(arrays, str(self.num_classes).encode())
 
     def summary(self) -> dict[str, str | int | float]:
-        """The columns of FeDEQ's Table I: clients, samples, mean and standard deviation a client, classes a client."""
-        padding = {0} if np.ndim(self.y) > 2 else set()  # id 0 of sequences is no class
-        held = [
-            len({*np.unique(y[:n])} - padding) for y, n in zip(np.asarray(self.y), np.asarray(self.size), strict=True)
-        ]
-        return {
+        """The columns of FeDEQ's Table I: clients, samples, mean and standard deviation a client, classes a client.
+
+        A regression has no classes, and its summary no such columns.
+        """
+        summary = {
             "name": self.name,
             "source": self.source,
             "clients": self.num_clients,
@@ -145,12 +161,19 @@ class Federated:
             "test": int(np.sum(self.test_size)),
             "mean": round(float(np.mean(self.size)), 1),
             "std": round(float(np.std(self.size)), 1),
-            "classes": self.num_classes,
-            "classes_per_client": round(float(np.mean(held)), 1),
         }
+        if self.task == "regression":
+            return summary
+        padding = {PAD} if self.task == "next_character" else set()  # no class
+        held = [
+            len({*np.unique(y[:n])} - padding) for y, n in zip(np.asarray(self.y), np.asarray(self.size), strict=True)
+        ]
+        return summary | {"classes": self.num_classes, "classes_per_client": round(float(np.mean(held)), 1)}
 
 
-def _check(whose: str, x: np.ndarray, y: np.ndarray, first: tuple[np.ndarray, np.ndarray], num_classes: int) -> None:
+def _check(
+    whose: str, x: np.ndarray, y: np.ndarray, first: tuple[np.ndarray, np.ndarray], num_classes: int, task: str
+) -> None:
     if x.ndim == 0 or y.ndim == 0 or len(x) != len(y):
         raise InputError(f"{whose}: x has shape {x.shape} and y {y.shape}; both need one row a sample")
     if len(x) == 0:
@@ -165,11 +188,17 @@ def _check(whose: str, x: np.ndarray, y: np.ndarray, first: tuple[np.ndarray, np
         raise InputError(f"{whose}: x is {x.dtype}, that of client 0 {first[0].dtype}; convert all to one type")
     if x.dtype.kind not in "fiub":
         raise InputError(f"{whose}: x is {x.dtype}; convert it to uint8 pixels or floats")
-    if x.dtype.kind == "f" and not np.isfinite(x).all():
-        row = int(np.argwhere(~np.isfinite(x))[0, 0])
-        raise InputError(f"{whose}: row {row} holds NaN or infinity; remove or repair it")
+    _check_finite(whose, "x", x)
+    if task == "regression":
+        if y.dtype.kind not in "fiu":
+            raise InputError(f"{whose}: y is {y.dtype}; the y of a regression are numbers, convert it to floats")
+        _check_finite(whose, "y", y)
+        return
     if y.dtype.kind not in "iu":
-        raise InputError(f"{whose}: the labels are {y.dtype}; convert them to integers")
+        raise InputError(
+            f"{whose}: the labels are {y.dtype}; convert them to integers, or, if they are no labels but numbers to be "
+            "fitted, give task='regression'"
+        )
     if y.min() < 0 or y.max() >= num_classes:
         raise InputError(
             f"{whose}: labels run from {y.min()} to {y.max()}, but must lie in 0 ... {num_classes - 1}; "
@@ -177,15 +206,21 @@ def _check(whose: str, x: np.ndarray, y: np.ndarray, first: tuple[np.ndarray, np
         )
 
 
+def _check_finite(whose: str, what: str, array: np.ndarray) -> None:
+    if array.dtype.kind == "f" and not np.isfinite(array).all():
+        row = int(np.argwhere(~np.isfinite(array))[0, 0])
+        raise InputError(f"{whose}: row {row} of {what} holds NaN or infinity; remove or repair it")
+
+
 def _narrow(array: np.ndarray) -> np.ndarray:
     """64-bit numbers to 32 bits, JAX's default; everything else as it is."""
     return array.astype({"f8": np.float32, "i8": np.int32, "u8": np.uint32}.get(array.dtype.str[1:], array.dtype))
 
 
-def _pad(part: list[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _pad(part: list[tuple[np.ndarray, np.ndarray]], y_type: np.dtype) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     size = np.array([len(x) for x, _ in part], np.int32)
     stacked = []
-    for k, dtype in ((0, _narrow(part[0][0][:0]).dtype), (1, np.dtype(np.int32))):
+    for k, dtype in ((0, _narrow(part[0][0][:0]).dtype), (1, y_type)):
         rows = np.zeros((len(part), size.max(), *part[0][k].shape[1:]), dtype)
         for client, pair in enumerate(part):
             rows[client, : size[client]] = pair[k]

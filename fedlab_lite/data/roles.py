@@ -50,7 +50,8 @@ def roles(num_roles: int, *, seed: int = 0) -> Pool:
     if num_roles < 1:
         raise InputError(f"num_roles is {num_roles}; there must be at least one")
     arrays = cached(f"roles-v{VERSION}-roles{num_roles}-seed{seed}", lambda: _roles(num_roles, seed))
-    return Pool(**arrays, name="roles", source="embedded roles", num_classes=text.NUM_IDS)
+    about = {"name": "roles", "source": "embedded roles", "num_classes": text.NUM_IDS, "task": "next_character"}
+    return Pool(**arrays, **about)
 
 
 def _roles(num_roles: int, seed: int) -> dict[str, np.ndarray]:

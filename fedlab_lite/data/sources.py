@@ -101,7 +101,8 @@ def load(name: str) -> Pool:
         source = f"{source[:-1]}, characters out of vocabulary: {unknown})"
     owners = {f"owner_{part}": arrays.get(f"client_{part}") for part in ("train", "test")}
     main = {key: arrays[key] for key in NPZ_KEYS}
-    return Pool(**main, **owners, name=name, source=source, num_classes=published.num_classes)
+    task = "next_character" if published.length else "classification"
+    return Pool(**main, **owners, name=name, source=source, num_classes=published.num_classes, task=task)
 
 
 def status() -> list[Status]:
