@@ -6,6 +6,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from fedlab_lite.data import DATASETS, EMBEDDED, PARTITIONS, Federated, federated
 from fedlab_lite.errors import InputError, MissingDataError
@@ -105,6 +107,50 @@ def test_fingerprint_follows_the_contents():
     pixel = stack(clients(2, 4))
     pixel.test_x[1, 0, 1, 1, 0] += 1
     assert len({d.fingerprint() for d in [data, pixel, *others]}) == 5
+
+
+def named(data: Federated) -> list[list[int]]:
+    """The clients of `clients(...)` by the number in their pixels, training and test."""
+    return [part[:, 0, 0, 0, 0].tolist() for part in (data.x, data.test_x)]
+
+
+@settings(deadline=None)
+@given(st.integers(2, 40), st.data())
+def test_newcomers_are_drawn_and_nobody_is_lost(num_clients, draw):
+    unseen, seed = draw.draw(st.integers(1, num_clients - 1)), draw.draw(st.integers(0, 99))
+    sizes = [1 + k % 3 for k in range(num_clients)]
+    data = stack(clients(*sizes), clients(*sizes), shared_x=np.ones((5, 2, 2, 1), np.uint8))
+    data = dataclasses.replace(data, budget=np.arange(num_clients, dtype=np.int32))
+    seen, newcomers = data.split(unseen, seed)
+    assert newcomers.num_clients == unseen
+    for part in (seen, newcomers):
+        train, test = named(part)
+        assert train == test == sorted(train)
+        assert part.size.tolist() == part.test_size.tolist() == [sizes[k - 1] for k in train]
+        assert part.budget.tolist() == [k - 1 for k in train]
+        assert len(part.shared_x) == 5
+    assert sorted(named(seen)[0] + named(newcomers)[0]) == list(range(1, num_clients + 1))
+    assert named(data.split(unseen, seed)[1]) == named(newcomers)
+
+
+def test_every_client_is_a_newcomer_by_some_seed():
+    data = stack(clients(*[1] * 10), clients(*[1] * 10))
+    times = np.bincount([k for seed in range(400) for k in named(data.split(3, seed)[1])[0]], minlength=11)[1:]
+    assert times.sum() == 1200
+    assert np.all(abs(times - 120) < 40)  # four standard deviations
+    drawn = 1 + np.sort(np.random.default_rng([0, 3]).choice(10, 3, replace=False))
+    assert named(data.split(3)[1])[0] == named(data.split(3, seed=0)[1])[0] == drawn.tolist() != [8, 9, 10]
+
+
+def test_a_common_test_set_is_of_both_parts():
+    data = stack(clients(1, 2, 3), clients(4), common_test=True)
+    assert [part.test_y.tolist() for part in data.split(1)] == [[[0, 1, 2, 0]]] * 2
+
+
+@pytest.mark.parametrize("unseen", [0, 2, -1])
+def test_impossible_splits(unseen):
+    with pytest.raises(InputError, match=f"{unseen} unseen clients of 2: at least one must be unseen and one must"):
+        stack(clients(1, 1)).split(unseen)
 
 
 def test_summary():

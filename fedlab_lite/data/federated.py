@@ -125,19 +125,31 @@ class Federated:
         y_type = np.dtype(np.float32 if task == "regression" else np.int32)
         return cls(*_pad(train, y_type), *_pad(test, y_type), _narrow(shared_x), name, source, num_classes, task)
 
-    def split(self, unseen: int) -> "tuple[Federated, Federated]":
-        """All clients but the last `unseen`, and those. Raises `InputError` unless both have at least one."""
+    def split(self, unseen: int, seed: int = 0) -> "tuple[Federated, Federated]":
+        """All clients but `unseen` newcomers, and those, each in their order; shared rows go to both.
+
+        Newcomers are a uniform draw without replacement, by `numpy.random.default_rng([seed, 3])`: owners are sorted,
+        so the last ones would be a biased choice. Raises `InputError` unless both parts have at least one client.
+
+        Example:
+          >>> five = [(np.full((1, 2), k, np.uint8), np.zeros(1, int)) for k in range(5)]
+          >>> data = Federated.stack(five, five, name="toy", source="made up", num_classes=1)
+          >>> [part.x[:, 0, 0].tolist() for part in data.split(2)]
+          [[0, 1, 3], [2, 4]]
+        """
         if not 1 <= unseen < self.num_clients:
             raise InputError(
                 f"{unseen} unseen clients of {self.num_clients}: at least one must be unseen and one must train"
             )
+        newcomer = np.zeros(self.num_clients, bool)
+        newcomer[np.random.default_rng([seed, 3]).choice(self.num_clients, unseen, replace=False)] = True
 
-        def part(rows: slice) -> Federated:
+        def part(clients: np.ndarray) -> Federated:
             whole = {"shared_x", *(("test_x", "test_y", "test_size") if self.common_test else ())}
             kept = {name: getattr(self, name) for name in _ARRAYS if name not in whole}
-            return replace(self, **{name: array[rows] for name, array in kept.items() if array is not None})
+            return replace(self, **{name: array[clients] for name, array in kept.items() if array is not None})
 
-        return part(slice(None, -unseen)), part(slice(-unseen, None))
+        return part(~newcomer), part(newcomer)
 
     def fingerprint(self) -> str:
         """SHA-256 (hex) of all arrays and the number of classes: equal exactly when the contents are."""
