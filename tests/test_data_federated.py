@@ -153,6 +153,98 @@ def test_impossible_splits(unseen):
         stack(clients(1, 1)).split(unseen)
 
 
+def numbered(sizes: list[int], *, common_test: bool = False) -> Federated:
+    """Clients whose training rows are numbered through, in x from 1 on and in y from 0: none looks like padding."""
+    ends = np.cumsum(sizes)
+    train = [
+        (np.arange(end - n, end)[:, None] + 1, np.arange(end - n, end)) for n, end in zip(sizes, ends, strict=True)
+    ]
+    options = {"num_classes": int(ends[-1]), "shared_x": np.ones((5, 1), int), "common_test": common_test}
+    data = stack(train, train[:1] if common_test else train, **options)
+    return dataclasses.replace(data, budget=np.arange(len(sizes), dtype=np.int32))
+
+
+def rows_of(x, y, size) -> list[list[int]]:
+    """The numbers of each client's rows, after a look at the types, the padding, and that x and y belong together."""
+    assert (x.dtype, y.dtype, size.dtype) == (np.int32,) * 3
+    assert x.shape == (*y.shape, 1) == (len(size), size.max(), 1)
+    counts = np.arange(y.shape[1]) < size[:, None]
+    np.testing.assert_array_equal(x[..., 0], np.where(counts, y + 1, 0))
+    assert not y[~counts].any()
+    return [row[:n].tolist() for row, n in zip(y, size, strict=True)]
+
+
+@settings(deadline=None)
+@given(
+    sizes=st.lists(st.integers(2, 30), min_size=1, max_size=12),
+    share=st.floats(0, 1, exclude_min=True, exclude_max=True),
+    seed=st.integers(0, 99),
+    common=st.booleans(),
+)
+def test_rows_held_out_and_rows_left_are_a_partition(sizes, share, seed, common):
+    common = common and len(sizes) > 1
+    data = numbered(sizes, common_test=common)
+    before = data.fingerprint()
+    rest, tuning = data.hold_out(share, seed)
+    owned, kept = rows_of(data.x, data.y, data.size), rows_of(rest.x, rest.y, rest.size)
+    assert kept == rows_of(tuning.x, tuning.y, tuning.size)
+    held = rows_of(tuning.test_x, tuning.test_y, tuning.test_size)
+    assert tuning.common_test == rest.common_test == common
+    if common:
+        assert len(held) == 1
+        held = [[row for row in held[0] if row in own] for own in owned]
+        assert tuning.test_size.tolist() == [sum(map(len, held))]
+    assert [sorted(a + b) for a, b in zip(kept, held, strict=True)] == owned
+    assert all(part == sorted(part) for part in kept + held)
+    assert [len(rows) for rows in held] == [max(1, int(share * n)) for n in sizes]
+    assert min(map(len, kept)) >= 1
+    for name in ("test_x", "test_y", "test_size"):  # the test rows are nobody's to tune on
+        np.testing.assert_array_equal(getattr(rest, name), getattr(data, name))
+    for part in (rest, tuning):
+        assert (part.name, part.source, part.num_classes, part.task) == ("toy", "toys", sum(sizes), data.task)
+        assert part.budget.tolist() == list(range(len(sizes)))
+        assert part.shared_x.shape == (5, 1)
+    assert data.fingerprint() == before
+    again = data.hold_out(share, seed)
+    assert [part.fingerprint() for part in again] == [rest.fingerprint(), tuning.fingerprint()]
+
+
+def test_what_is_held_out_depends_on_the_seed_and_on_the_client_alone():
+    data = numbered([20, 20, 20])
+    held = [
+        rows_of(*(getattr(data.hold_out(0.5, seed)[1], f"test_{k}") for k in ("x", "y", "size"))) for seed in (0, 1)
+    ]
+    for client in range(3):
+        drawn = np.random.default_rng([0, 4, client]).choice(20, 10, replace=False)
+        assert held[0][client] == (20 * client + np.sort(drawn)).tolist() != held[1][client]
+    assert len({tuple(np.array(rows) % 20) for seed in held for rows in seed}) == 6
+    fewer = numbered([20, 9, 20]).hold_out(0.5)[1]
+    assert fewer.test_y[0].tolist() == held[0][0]
+    assert (fewer.test_y[2] - 29).tolist() == (np.array(held[0][2]) - 40).tolist()
+
+
+def test_holding_out_keeps_types_and_takes_arrays_of_jax():
+    pairs = [(np.full((n, 2, 2, 1), 7, np.uint8), np.full((n, 3), 0.5)) for n in (4, 2)]
+    data = stack(pairs, pairs, task="regression")
+    for each in (data, jax.tree.map(jnp.asarray, data)):
+        rest, tuning = each.hold_out(0.5)
+        assert rest.x.shape == (2, 2, 2, 2, 1)
+        for x, y in ((rest.x, rest.y), (tuning.test_x, tuning.test_y)):
+            assert (x.dtype, y.dtype) == (np.uint8, np.float32)
+            assert y.tolist() == [[[0.5] * 3] * 2, [[0.5] * 3, [0] * 3]]
+
+
+def test_a_client_of_one_row_cannot_hold_one_out():
+    with pytest.raises(InputError, match=r"toy: client 1 has too few training rows \(1\) .* give each client two"):
+        stack(clients(3, 1)).hold_out(0.5)
+
+
+@pytest.mark.parametrize("share", [0, 1, -0.5, 2, float("nan")])
+def test_impossible_shares(share):
+    with pytest.raises(InputError, match=f"the share to hold out is {share}; give one between 0 and 1"):
+        stack(clients(2, 4)).hold_out(share)
+
+
 def test_summary():
     assert stack(clients(2, 4)).summary() == {
         "name": "toy",

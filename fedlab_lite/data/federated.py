@@ -151,6 +151,50 @@ class Federated:
 
         return part(~newcomer), part(newcomer)
 
+    def hold_out(self, share: float, seed: int = 0) -> "tuple[Federated, Federated]":
+        """The data with fewer training rows, and the data to tune on: the same, tested on the training rows held out.
+
+        Of each client's n training rows floor(`share` n), but at least one, are drawn by
+        `numpy.random.default_rng([seed, 4, client])`; rows keep their order. Where the test set is common, so is what
+        was held out, `[1, V, ...]`: a client of one class would otherwise be judged on that class alone.
+
+        Args:
+          share: of each client's training rows, between 0 and 1, both excluded.
+          seed: of the draw.
+
+        Raises: `InputError` for another share, and, naming the client, where a client would have no row to train on.
+
+        Example:
+          >>> two = [(np.zeros((n, 4), np.float32), np.arange(n)) for n in (2, 10)]
+          >>> data = Federated.stack(two, two, name="toy", source="made up", num_classes=10)
+          >>> rest, tuning = data.hold_out(0.25)
+          >>> rest.size.tolist(), rest.test_size.tolist(), rest.x.shape
+          ([1, 8], [2, 10], (2, 8, 4))
+          >>> tuning.size.tolist(), tuning.test_size.tolist(), tuning.test_x.shape
+          ([1, 8], [1, 2], (2, 2, 4))
+        """
+        if not 0 < share < 1:
+            raise InputError(f"the share to hold out is {share}; give one between 0 and 1, for example 0.2")
+        x, y, size = np.asarray(self.x), np.asarray(self.y), np.asarray(self.size)
+        count = np.maximum(1, np.floor(share * size)).astype(np.int32)
+        if (count >= size).any():
+            client = int(np.argmax(count >= size))
+            raise InputError(
+                f"{self.name}: client {client} has too few training rows ({size[client]}) to hold one out and train on "
+                "the others; give each client two at least: more samples, fewer clients, or another partition"
+            )
+        held = np.zeros(y.shape[:2], bool)
+        for client in range(self.num_clients):
+            rng = np.random.default_rng([seed, 4, client])
+            held[client, rng.choice(size[client], count[client], replace=False)] = True
+        kept = ~held & _first(size, held.shape[1])
+        rest = replace(self, x=_packed(x, kept), y=_packed(y, kept), size=size - count)
+        if self.common_test:
+            test_x, test_y, count = x[held][None], y[held][None], count.sum(keepdims=True, dtype=np.int32)
+        else:
+            test_x, test_y = _packed(x, held), _packed(y, held)
+        return rest, replace(rest, test_x=test_x, test_y=test_y, test_size=count)
+
     def fingerprint(self) -> str:
         """SHA-256 (hex) of all arrays and the number of classes: equal exactly when the contents are."""
         return self._fingerprint
@@ -238,3 +282,16 @@ def _pad(part: list[tuple[np.ndarray, np.ndarray]], y_type: np.dtype) -> tuple[n
             rows[client, : size[client]] = pair[k]
         stacked.append(rows)
     return stacked[0], stacked[1], size
+
+
+def _first(size: np.ndarray, length: int) -> np.ndarray:
+    """`[clients, length]`, True for the first `size` of each client."""
+    return np.arange(length) < size[:, None]
+
+
+def _packed(array: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """Of each client the `rows` (True in `[clients, n_max]`) from place 0 on, then zeros to the most of any client."""
+    size = rows.sum(1)
+    packed = np.zeros((len(array), size.max(), *array.shape[2:]), array.dtype)
+    packed[_first(size, size.max())] = array[rows]
+    return packed
