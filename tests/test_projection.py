@@ -25,16 +25,16 @@ radii = st.sampled_from([0.1, 0.95])
 
 
 def by_bisection(B, kappa):
-    """The paper's way: bisect each row's threshold, in float64."""
+    """The paper's way: bisect each row's threshold, in float64 and as what the largest entry keeps."""
     B = np.asarray(B, np.float64)
     A = B.copy()
     for i, row in enumerate(np.abs(B)):
         if row.sum() > kappa:
-            low, high = 0.0, row.max()
+            below, low, high = row.max() - row, 0.0, row.max()
             for _ in range(200):
-                t = (low + high) / 2
-                low, high = (t, high) if np.maximum(row - t, 0).sum() > kappa else (low, t)
-            A[i] = np.sign(B[i]) * np.maximum(row - high, 0)
+                keeps = (low + high) / 2
+                low, high = (keeps, high) if np.maximum(keeps - below, 0).sum() <= kappa else (low, keeps)
+            A[i] = np.sign(B[i]) * np.maximum(low - below, 0)
     return A
 
 
@@ -68,6 +68,42 @@ def test_idempotent_and_no_matrix_in_the_ball_is_nearer(B, kappa):
         other = A + rng.normal(size=B.shape).astype(np.float32) * size
         other *= np.minimum(1, kappa / np.maximum(np.abs(other).sum(1, keepdims=True), 1e-9))
         assert np.linalg.norm(other - B) >= distance - 1e-4 * (1 + distance)
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    seed=st.integers(0, 10_000),
+    shape=st.sampled_from([(3, 1), (6, 3), (4, 512)]),
+    exponents=st.tuples(st.integers(-6, 6), st.integers(-6, 6)),
+    repeated=st.booleans(),
+    kappa=st.sampled_from([1e-6, 1e-3, 0.3, 0.95]),
+)
+def test_whatever_the_magnitudes_the_ball_is_kept_to_rounding_of_kappa(seed, shape, exponents, repeated, kappa):
+    rng = np.random.default_rng(seed)
+    low, high = sorted(exponents)
+    B = (rng.normal(size=shape) * 10.0 ** rng.uniform(low, high, size=shape)).astype(np.float32)
+    if repeated:  # all but equal, where the threshold lies close to every entry
+        B = B[:, :1] * (1 + np.finfo(np.float32).eps * rng.integers(0, 3, size=shape)).astype(np.float32)
+    A = np.asarray(project(B, kappa))
+    sums = np.abs(np.asarray(A, np.float64)).sum(1)
+    assert (sums <= kappa * (1 + 1e-6)).all()
+    np.testing.assert_allclose(A, by_bisection(B, kappa), rtol=0, atol=2e-6 * kappa)
+    inside = np.abs(B.astype(np.float64)).sum(1) <= kappa * (1 - 1e-6)
+    np.testing.assert_array_equal(A[inside].view(np.int32), B[inside].view(np.int32))
+
+
+def test_entries_far_above_the_radius_by_hand():
+    np.testing.assert_allclose(project_linf(jnp.full((1, 3), 3.3), 1e-6), 1e-6 / 3, rtol=1e-6)  # had a sum of 1.43e-6
+    np.testing.assert_allclose(project_linf(jnp.full((1, 3), -1e6), 0.01), -0.01 / 3, rtol=1e-6)  # was all zeros
+    assert project_linf(jnp.array([[3e38, 3e38, 1.0]]), 0.5).tolist() == [[0.25, 0.25, 0.0]]
+
+
+def test_forward_derivatives_stay_on_the_sphere():
+    B, along = jnp.array([[1.0, -0.75], [0.25, 0.125]]), jnp.array([[1.0, 3.0], [1.0, 3.0]])
+    for axis in (1, 0):
+        turned = (lambda a: a) if axis else jnp.transpose
+        _, moved = jax.jvp(lambda B, axis=axis: project_linf(B, 0.5, axis=axis), (turned(B),), (turned(along),))
+        np.testing.assert_allclose(turned(moved), [[2.0, 2.0], [1.0, 3.0]], atol=1e-6)
 
 
 def test_it_agrees_with_optax_and_sits_on_the_sphere():
