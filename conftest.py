@@ -5,9 +5,11 @@ import tempfile
 
 import pytest
 
+from fedlab_lite import setup
 from fedlab_lite.files import cache_dir
 
-os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(cache_dir() / "xla"))
+os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(cache_dir() / "xla"))  # processes that tests start have it, too
+setup()
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fedlab_lite import experiment, files, papers, progress
+from fedlab_lite import experiment, files, papers, progress, setup
 from fedlab_lite.errors import InputError, MissingDataError, choose
 from fedlab_lite.papers import Item
 from fedlab_lite.settings import check_type
@@ -68,6 +68,7 @@ def check_parameters(file: Path, values: Mapping[str, Any]) -> None:
 
 def compute(item: Item, preset: str, values: Mapping[str, Any], *, force: bool = False) -> int:
     """Fill the run store with what an item needs at a preset; returns how many runs that are."""
+    setup()  # here, because a Dask worker begins here, too
     runs = papers.settings(*item, preset, **values)
     experiment.run_all(list(runs.values()), force=force, keep_state=papers.item(*item).get("final_states", False))
     return len(runs)
