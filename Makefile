@@ -1,7 +1,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 IMPORTED := fedlab_lite.figures, fedlab_lite.notebook, ipykernel.kernelapp, jupyter_client.asynchronous, matplotlib.pyplot, \
-  nbconvert.exporters, pandas, papermill.execute, pytest, seaborn
+  pandas, papermill.execute, pytest, seaborn
 EACH_CORE := -n auto --dist worksteal
 
 .PHONY: reproduce test lint bench figures clean

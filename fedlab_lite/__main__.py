@@ -18,6 +18,10 @@ from fedlab_lite.errors import FedlabError, InputError, choose
 from fedlab_lite.papers import Item
 
 Job = tuple[Item, str, dict]  # an item, its preset, parameters
+EXTRAS = {  # of the package: which brings what is imported where it is used
+    **dict.fromkeys(("h5py", "matplotlib", "networkx", "pooch"), "data"),
+    "papermill": "notebooks",
+}
 
 
 def _console():
@@ -179,7 +183,7 @@ def parser() -> argparse.ArgumentParser:
     sub = command(
         "compute",
         compute,
-        "Fill the run store, without notebooks: needs numpy, jax, flax and optax alone.",
+        "Fill the run store, without notebooks: needs numpy, jax, flax and optax; glyphs and digits also matplotlib.",
         "compute fedeq/tab03",
         "compute fedeq/fig04 --preset laptop",
         "compute fedeq/tab03 -p num_rounds 50 -p seeds 0,1,2",
@@ -235,6 +239,12 @@ def main(argv: list[str] | None = None) -> int:
         return args.function(args) or 0
     except FedlabError as error:
         print(f"error: {error}", file=sys.stderr)
+        return 2
+    except ModuleNotFoundError as error:
+        if error.name not in EXTRAS:
+            raise
+        needs = f"this needs {error.name}, which is not installed: pip install 'fedlab-lite[{EXTRAS[error.name]}]'"
+        print(f"error: {needs}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("interrupted; the same command goes on from the last checkpoint", file=sys.stderr)

@@ -3,12 +3,16 @@
 import json
 import subprocess
 import sys
+import tomllib
+from importlib import metadata
 
 import nbformat
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from fedlab_lite import experiment, figures, files, notebook, papers, report
-from fedlab_lite.__main__ import main
+from fedlab_lite.__main__ import EXTRAS, main
 from fedlab_lite.errors import InputError, MissingDataError
 from fedlab_lite.papers import Item
 
@@ -146,15 +150,14 @@ def test_compute_fills_the_store(capsys):
     assert (settings.dataset, settings.num_clients, settings.num_rounds) == ("textures", 3, 1)
 
 
-BLOCK = """
+BARE = """
 import sys
-blocked = {"matplotlib", "pandas", "papermill", "pooch", "h5py", "IPython", "seaborn", "nbformat", "dask",
-           "distributed", "nbclient", "scipy.optimize"}
+blocked = set(sys.argv.pop().split(","))
 
 class Block:
     def find_spec(self, name, path=None, target=None):
         if name in blocked:
-            raise ModuleNotFoundError(f"blocked: {name}", name=name)
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
 sys.meta_path.insert(0, Block())
 from fedlab_lite.__main__ import main
@@ -162,11 +165,58 @@ sys.exit(main(sys.argv[1:]))
 """
 
 
-def test_compute_needs_nothing_but_the_core():
+@pytest.fixture(scope="module")
+def not_core():
+    """The modules on this machine that `pip install fedlab-lite` without extras would not bring."""
+    project = tomllib.loads((files.project_root() / "pyproject.toml").read_text())["project"]
+    core, waiting = set(), project["dependencies"]
+    while waiting:
+        requirement = Requirement(waiting.pop())
+        if requirement.name not in core and (requirement.marker is None or requirement.marker.evaluate({"extra": ""})):
+            core.add(canonicalize_name(requirement.name))
+            waiting += metadata.requires(requirement.name) or []
+    modules = metadata.packages_distributions().items()
+    own = {"fedlab_lite", *(name for name, owners in modules if core & {canonicalize_name(each) for each in owners})}
+    return {name for name, _ in modules if name not in own}
+
+
+def test_compute_needs_nothing_but_the_core(not_core):
+    assert {"matplotlib", "papermill", "optuna", "networkx", "seaborn", "IPython", "pytest"} <= not_core
     command = ["compute", "fig04_mlp", *TINY, "-p", "dataset", "textures", "-p", "partition", "iid"]
-    done = subprocess.run([sys.executable, "-c", BLOCK, *command], capture_output=True, text=True, check=False)
+    bare = [sys.executable, "-c", BARE, *command, ",".join(not_core)]
+    done = subprocess.run(bare, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert len(list(files.runs_dir().glob("*.npz"))) == 2
+
+
+@pytest.mark.parametrize(
+    ("missing", "command", "message"),
+    [
+        (
+            "matplotlib",
+            ["compute", "fig04_mlp", *TINY],
+            "matplotlib, which is not installed: pip install 'fedlab-lite[data]'",
+        ),
+        ("pooch", ["data", "fetch", "cifar10"], "needs pooch, which is not installed: pip install 'fedlab-lite[data]'"),
+        (
+            "papermill",
+            ["run", "tab02_param"],
+            "papermill, which is not installed: pip install 'fedlab-lite[notebooks]'",
+        ),
+        ("distributed", ["run", "tab02_param", "--jobs", "2"], "need Dask: pip install 'fedlab-lite[dist]'"),
+    ],
+)
+def test_what_is_missing_is_named_with_its_extra(missing, command, message, monkeypatch, tmp_path, capsys):
+    monkeypatch.setenv("FEDLAB_CACHE", str(tmp_path))  # no glyphs in it
+    monkeypatch.setitem(sys.modules, missing, None)
+    assert main(command) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_extras_bring_what_is_missing():
+    extras = tomllib.loads((files.project_root() / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    for module, extra in EXTRAS.items():
+        assert module in {Requirement(each).name for each in extras[extra]}
 
 
 @pytest.mark.parametrize(
