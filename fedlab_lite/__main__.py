@@ -6,6 +6,7 @@ Exit codes: 0 done; 1 a notebook failed; 2 the input was wrong or a file could n
 import argparse
 import ast
 import contextlib
+import itertools
 import logging
 import os
 import sys
@@ -81,21 +82,38 @@ def _jobs(args: argparse.Namespace) -> list[Job]:
 def _distributed(jobs: list[Job], args: argparse.Namespace) -> Iterable[Callable[[], str]]:
     """The jobs on a Dask cluster, as functions that wait for a result, in the order in which they end."""
     try:
-        from distributed import Client, LocalCluster, as_completed
+        from distributed import Client, KilledWorker, LocalCluster, as_completed
     except ImportError as error:
         raise InputError("--jobs and --dask need Dask: pip install 'fedlab-lite[dist]'") from error
+
+    def finish(future) -> str:
+        try:
+            return future.result()
+        except KilledWorker as error:
+            why = "its Dask worker was killed, again and again, most likely for want of memory"
+            raise notebook.NotebookFailed(f"{items[future.key]}: {why}; try fewer --jobs, or a smaller one") from error
 
     with contextlib.ExitStack() as stack:
         cluster = args.dask
         if not cluster:
-            share = max(1, (os.cpu_count() or 1) // args.jobs)
-            os.environ.setdefault("JAX_NUM_CPU_DEVICES", str(share))
+            fraction = "XLA_PYTHON_CLIENT_MEM_FRACTION"  # of a GPU's memory, which each worker takes when it starts
+            own = {"env": {fraction: os.environ.get(fraction, f"{0.9 / args.jobs:.3f}")}}
             quiet = {"dashboard_address": None, "silence_logs": logging.CRITICAL}  # errors come back with results
-            cluster = stack.enter_context(LocalCluster(n_workers=args.jobs, threads_per_worker=1, **quiet))
+            cluster = stack.enter_context(LocalCluster(n_workers=args.jobs, threads_per_worker=1, **own, **quiet))
         client = stack.enter_context(Client(cluster))
-        futures = [client.submit(notebook.produce, *job, force=args.force, pure=False) for job in jobs]
-        for future in as_completed(futures):
-            yield future.result
+        items, running, waiting = {}, as_completed(), iter(jobs)
+
+        def submit(count: int | None) -> None:
+            for job in itertools.islice(waiting, count):
+                future = client.submit(notebook.produce, *job, force=args.force, pure=False)
+                items[future.key] = job[0]
+                running.add(future)
+
+        # Dask blames a worker's death on all that waits there; so nothing waits at our own.
+        submit(None if args.dask else args.jobs)
+        for future in running:
+            submit(1)
+            yield partial(finish, future)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -351,9 +351,15 @@ def test_interrupted(checkout, monkeypatch, capsys):
     assert "last checkpoint" in capsys.readouterr().err
 
 
-def test_jobs_run_on_a_dask_cluster(checkout, monkeypatch, capsys):
-    import functools
+def write_jobs(*presets):
+    """A committed result for each preset, so that `run --committed` has as many jobs."""
+    for item, preset in zip((ITEM, Item("fedeq", "tab03_accuracy"), Item("fedeq", "fig05_rho")), presets, strict=False):
+        write_notebook(item)
+        write_result(item, preset=preset)
 
+
+@pytest.mark.parametrize("fraction", [None, "0.2"])
+def test_jobs_run_on_a_dask_cluster(checkout, monkeypatch, capsys, fraction):
     import distributed
 
     def produce(item, preset, values, force):
@@ -361,17 +367,46 @@ def test_jobs_run_on_a_dask_cluster(checkout, monkeypatch, capsys):
             raise notebook.NotebookFailed(f"{item} failed")
         return f"{item} {preset} {values} {force}"
 
-    for item, preset in ((ITEM, "laptop"), (Item("fedeq", "tab03_accuracy"), "quick")):
-        write_notebook(item)
-        write_result(item, preset=preset)
+    workers = []
+
+    def in_threads(*, env, **options):
+        workers.append(env)
+        return in_processes(processes=False, **options)
+
+    write_jobs("laptop", "quick", "quick")
+    in_processes = distributed.LocalCluster
     monkeypatch.setattr(notebook, "produce", produce)
-    in_threads = functools.partial(distributed.LocalCluster, processes=False)
     monkeypatch.setattr(distributed, "LocalCluster", in_threads)
-    monkeypatch.setenv("JAX_NUM_CPU_DEVICES", "1")
+    if fraction:
+        monkeypatch.setenv("XLA_PYTHON_CLIENT_MEM_FRACTION", fraction)
     assert main(["run", "--committed", "--jobs", "2"]) == 1
     captured = capsys.readouterr()
-    assert "/2] fedeq/fig04_mlp_vs_deq_mlp laptop {'num_rounds': 7} False\n" in captured.out
-    assert "/2] error: fedeq/tab03_accuracy failed\n" in captured.err
+    assert "/3] fedeq/fig04_mlp_vs_deq_mlp laptop {'num_rounds': 7} False\n" in captured.out
+    assert "/3] fedeq/fig05_rho quick {'num_rounds': 7} False\n" in captured.out
+    assert "/3] error: fedeq/tab03_accuracy failed\n" in captured.err
+    assert workers == [{"XLA_PYTHON_CLIENT_MEM_FRACTION": fraction or "0.450"}]
+
+
+def test_a_killed_dask_worker_is_its_notebooks_error(checkout, monkeypatch, capsys):
+    """And a worker has as many devices as a run without Dask: the same run gives the same bits."""
+    import dask
+
+    def produce(item, preset, values, force):
+        import os
+
+        if item.stem == "tab03_accuracy":
+            os.kill(os.getpid(), 9)
+        return f"{item} {os.environ.get('JAX_NUM_CPU_DEVICES')} {os.environ['XLA_PYTHON_CLIENT_MEM_FRACTION']}"
+
+    write_jobs("quick", "quick", "quick")
+    monkeypatch.setattr(notebook, "produce", produce)
+    monkeypatch.delenv("JAX_NUM_CPU_DEVICES", raising=False)
+    with dask.config.set({"distributed.scheduler.allowed-failures": 0}):
+        assert main(["run", "--committed", "--jobs", "2"]) == 1
+    captured = capsys.readouterr()
+    assert "/3] error: fedeq/tab03_accuracy: its Dask worker was killed" in captured.err
+    for done in ("fedeq/fig04_mlp_vs_deq_mlp", "fedeq/fig05_rho"):
+        assert f"/3] {done} None 0.450\n" in captured.out
 
 
 # --- notebooks as files -----------------------------------------------------------------------------------------
