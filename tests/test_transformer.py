@@ -139,8 +139,8 @@ def test_implicit_gradient_of_the_equilibrium_against_finite_differences(dropout
     with jax.enable_x64():
         model = make("deq_transformer", layers=1, dropout=dropout, gradient="implicit", tol=1e-12, max_iter=200)
         params = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), model.init(jax.random.key(0)))
-        embed = params["representation"]["embed"]  # a strong injection makes the cell a contraction
-        params["representation"]["embed"] = jax.tree.map(lambda leaf: 50 * leaf, embed)
+        layers = params["representation"]["layers"]  # weak layers make the cell a contraction
+        params["representation"]["layers"] = jax.tree.map(lambda leaf: leaf / 2, layers)
         x = jnp.array([[1, 5, 2, 9, 3, 0]])
 
         @jax.jit

@@ -68,6 +68,11 @@ def ut_layers(
     return jax.lax.scan(layer, h, (params, kept))[0]
 
 
+def unit(e: jax.Array) -> jax.Array:
+    """`e [..., d]` at mean 0 and variance 1 over d: LayerNorm without parameters."""
+    return layer_norm(e, 1.0, 0.0)
+
+
 def equilibrium_cell(params: dict, u: jax.Array, z: jax.Array, **masks) -> jax.Array:
     """g(z; u) = LN(layers(z; u)), the cell of the DEQ-Transformer."""
     return layer_norm(ut_layers(params["layers"], u, z, **masks), params["scale"], params["offset"])
@@ -206,9 +211,16 @@ class Transformer(_Shared):
 class DEQTransformer(_Shared):
     """The shared part of the DEQ-Transformer: embedding, and one equilibrium of `layers` layers and a LayerNorm.
 
-    206,848 parameters. Dropout's masks are drawn once a pass and hold while the equilibrium is solved for, so that it
-    is the fixed point of one map. Every position is a sample of the solver, so that no iterate sees a later token. The
-    head's layer takes the token embedding without positions, as the reference's.
+    206,848 parameters. The head's layer takes the token embedding without positions, as the reference's.
+
+    What is injected is normalised first (`unit`). The cell's LayerNorm keeps z at variance 1; embeddings as they are
+    drawn, at 0.02, would go under in it, and z* be nearly the same for every text. That draw is BERT's, where LayerNorm
+    follows the embeddings (Devlin et al. 2019; `embedding_postprocessor` of their code), as GroupNorm follows the stem
+    of DEQ-ResNet. The reference leaves it out. An explicit Transformer does without: its state starts at 0, so that
+    its first layer's LayerNorm sees the embedding alone.
+
+    Dropout's masks are drawn once a pass and hold while the equilibrium is solved for, so that it is the fixed point of
+    one map. Every position is a sample of the solver, so that no iterate sees a later token.
 
     Example:
       >>> from fedlab_lite.nn.model import make_model
@@ -242,9 +254,8 @@ class DEQTransformer(_Shared):
         z0: jax.Array | None = None,
         budget: jax.Array | None = None,
     ) -> tuple[Features, Solution]:
-        tokens, real = self.embed(x), x > 0
+        e, real = self.embed(x), x > 0
         cell = partial(equilibrium_cell, **self.layers.masks(real, key))
         params = {"layers": self.layers.arrays(), "scale": self.norm.scale[...], "offset": self.norm.offset[...]}
-        start = tokens + self.embed.positions[...]
-        z, solution = self.solve(cell, params, start, z0, budget=budget, positions=True)
-        return Features(z, tokens, real), solution
+        z, solution = self.solve(cell, params, unit(e + self.embed.positions[...]), z0, budget=budget, positions=True)
+        return Features(z, unit(e), real), solution
