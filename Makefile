@@ -3,8 +3,11 @@ BIN := .venv/bin
 IMPORTED := fedlab_lite.figures, fedlab_lite.notebook, ipykernel.kernelapp, jupyter_client.asynchronous, matplotlib.pyplot, \
   pandas, papermill.execute, pytest, seaborn
 EACH_CORE := -n auto --dist worksteal
+# Tests that compile much, or start processes: `make test` has them, `make check` has not.
+SLOW := algorithms channel cli decentralised distributed equilibrium_input experiment export fedf_theory fusion gradients \
+  models notebooks setup sharding train transformer tuning
 
-.PHONY: reproduce test lint bench figures clean
+.PHONY: reproduce test check lint bench figures clean
 
 reproduce: .venv/ready  ## the headline notebook of each paper on the embedded data, then ours / published
 	$(BIN)/python -m fedlab_lite run --headline
@@ -14,14 +17,18 @@ test: .venv/ready lint  ## the package's tests, then every notebook at `quick`
 	$(BIN)/python -m pytest $(EACH_CORE)
 	FEDLAB_FIGURES=$$(mktemp -d) $(BIN)/python -m pytest $(EACH_CORE) --nbmake --nbmake-timeout=600 --durations=0 notebooks
 
+check: lint  ## for the inner loop: the linters and the fast tests
+	$(BIN)/python -m pytest $(EACH_CORE) $(SLOW:%=--ignore=tests/test_%.py) tests
+
 lint: .venv/ready
 	$(BIN)/ruff check . && $(BIN)/ruff format --check .
+	$(BIN)/mypy
 
 bench: .venv/ready  ## speed: ours, the limits and, where the extra `bench` is installed, the peers, as ratios
 	$(BIN)/python -m pytest tests/benchmarks --benchmark-only --benchmark-quiet --benchmark-storage=build/benchmarks $(BENCH)
 
-figures: .venv/ready  ## every committed figure again, each at the preset that its JSON names
-	$(BIN)/python -m fedlab_lite run --committed
+figures: .venv/ready  ## every committed figure again from the runs behind it, without training
+	$(BIN)/python -m fedlab_lite run --committed --stored --jobs 2
 
 clean:
 	rm -rf .venv build *.egg-info .pytest_cache .ruff_cache .hypothesis

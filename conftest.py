@@ -4,9 +4,17 @@ import os
 import tempfile
 
 import pytest
+from jaxtyping import install_import_hook
 
-from fedlab_lite import setup
-from fedlab_lite.files import cache_dir
+# In tests every call of these checks its annotations, types and shapes. To be said before their import.
+CHECKED = ("channel", "clients", "deq", "fusion", "graphs", "metrics", "problem", "sharding")
+install_import_hook(
+    [f"fedlab_lite.{name}" for name in CHECKED],
+    "beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))",  # 1 is a float, as mypy has it
+)
+
+from fedlab_lite import setup  # noqa: E402
+from fedlab_lite.files import cache_dir  # noqa: E402
 
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(cache_dir() / "xla"))  # processes that tests start have it, too
 setup()

@@ -15,7 +15,7 @@ from functools import partial
 
 from fedlab_lite import files, notebook, papers, report
 from fedlab_lite.data import sources
-from fedlab_lite.errors import FedlabError, InputError, choose
+from fedlab_lite.errors import FedlabError, InputError, NotStoredError, choose
 from fedlab_lite.papers import Item
 
 Job = tuple[Item, str, dict]  # an item, its preset, parameters
@@ -52,10 +52,16 @@ def list_items(args: argparse.Namespace) -> None:
     _console().print(table)
 
 
+def _options(args: argparse.Namespace) -> dict:
+    """What `experiment.run_all` takes beside the runs."""
+    at_once = {"trajectories_at_once": args.trajectories_at_once, "clients_at_once": args.clients_at_once}
+    return {"force": args.force} | at_once
+
+
 def compute(args: argparse.Namespace) -> None:
     values = _values(args.parameter)
     for item in papers.items(args.pattern):
-        count = notebook.compute(item, args.preset, values, force=args.force)
+        count = notebook.compute(item, args.preset, values, **_options(args))
         print(f"{item}  {args.preset}  {count} runs in {files.runs_dir()}", flush=True)
 
 
@@ -98,14 +104,17 @@ def _distributed(jobs: list[Job], args: argparse.Namespace) -> Iterable[Callable
         if not cluster:
             fraction = "XLA_PYTHON_CLIENT_MEM_FRACTION"  # of a GPU's memory, which each worker takes when it starts
             own = {"env": {fraction: os.environ.get(fraction, f"{0.9 / args.jobs:.3f}")}}
-            quiet = {"dashboard_address": None, "silence_logs": logging.CRITICAL}  # errors come back with results
+            quiet = {
+                "dashboard_address": ":0",
+                "silence_logs": logging.CRITICAL,
+            }  # a free port; errors come with results
             cluster = stack.enter_context(LocalCluster(n_workers=args.jobs, threads_per_worker=1, **own, **quiet))
         client = stack.enter_context(Client(cluster))
         items, running, waiting = {}, as_completed(), iter(jobs)
 
         def submit(count: int | None) -> None:
             for job in itertools.islice(waiting, count):
-                future = client.submit(notebook.produce, *job, force=args.force, pure=False)
+                future = client.submit(notebook.produce, *job, **_options(args), pure=False)
                 items[future.key] = job[0]
                 running.add(future)
 
@@ -118,14 +127,18 @@ def _distributed(jobs: list[Job], args: argparse.Namespace) -> Iterable[Callable
 
 def run(args: argparse.Namespace) -> int:
     jobs = _jobs(args)
+    if args.stored:
+        os.environ["FEDLAB_STORED_ONLY"] = "1"  # kernels and workers inherit it
     if args.dask or args.jobs > 1:
         waiting = _distributed(jobs, args)
     else:
-        waiting = (partial(notebook.produce, *job, force=args.force) for job in jobs)
+        waiting = (partial(notebook.produce, *job, **_options(args)) for job in jobs)
     worst = 0
     for done, finish in enumerate(waiting, start=1):
         try:
             print(f"[{done}/{len(jobs)}] {finish()}", flush=True)
+        except NotStoredError as error:
+            print(f"[{done}/{len(jobs)}] left as it is: {error}", flush=True)
         except (notebook.NotebookFailed, FedlabError) as error:  # the others may still succeed
             worst = max(worst, 1 if isinstance(error, notebook.NotebookFailed) else 2)
             print(f"[{done}/{len(jobs)}] error: {error}", file=sys.stderr, flush=True)
@@ -193,6 +206,10 @@ def parser() -> argparse.ArgumentParser:
             metavar=("NAME", "VALUE"),
             help="replace a parameter; again for more",
         )
+        at_once = {"type": int, "metavar": "N"}
+        sub.add_argument("--clients-at-once", **at_once, help="clients that an accelerator batches (default: all)")
+        text = "seeds and members of a sweep that one program batches (default: 1; more for an accelerator)"
+        sub.add_argument("--trajectories-at-once", default=1, **at_once, help=text)
         sub.add_argument("--force", action="store_true", help="forget stored runs; damaged files are set aside")
 
     sub = command("list", list_items, "What there is, and how long it takes.", "list", "list tab0", "list 'fedeq/fig*'")
@@ -224,6 +241,7 @@ def parser() -> argparse.ArgumentParser:
     which.add_argument("--headline", action="store_true", help="the headline notebook of each paper")
     which.add_argument("--committed", action="store_true", help="every figure there is, at the preset that it was made")
     options(sub, None)
+    sub.add_argument("--stored", action="store_true", help="train nothing: leave out what is not stored")
     sub.add_argument("--jobs", type=int, default=1, metavar="N", help="notebooks at a time, on a local Dask cluster")
     sub.add_argument("--dask", metavar="ADDRESS", help="run on the Dask cluster whose scheduler this is")
 

@@ -16,6 +16,10 @@ class MissingDataError(FedlabError, FileNotFoundError):
     """A real data set that is not on this machine; the message names the ways to get it."""
 
 
+class NotStoredError(FedlabError):
+    """Runs that nobody has computed yet, where only stored ones may be shown."""
+
+
 class CorruptFileError(FedlabError, OSError):
     """A file that is there but cannot be trusted: truncated, altered or unreadable."""
 

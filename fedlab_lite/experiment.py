@@ -1,99 +1,78 @@
-"""run(settings) -> History: one jitted round after the other, checkpoints, and a store of finished runs.
+"""run(settings) -> History: training by settings, with names, checkpoints, and a store of finished runs.
 
-A run is named by its settings, the content of its data and the code that decides its numbers. Finished runs are read
-back; a run that was killed goes on from its last checkpoint to the bit-identical result. Seeds, and runs that differ
-in step sizes, penalties or epochs alone, are trajectories of one program.
+A run is one trajectory, settings with one seed, named by what decides its numbers and by nothing else. Finished runs
+are read back; one that was killed goes on from its last checkpoint to the bit-identical result, and gives the same bits
+alone, beside other seeds, and in a sweep.
 """
 
-import ast
 import hashlib
-import importlib
-import inspect
-import platform
-from collections.abc import Sequence
+import json
+import os
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
-from functools import lru_cache, partial
+from functools import lru_cache
+from itertools import groupby
 from pathlib import Path
-from types import ModuleType
+from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
-import fedlab_lite
-from fedlab_lite import clients, data, deq, files, fusion, graphs, metrics, store, training
-from fedlab_lite.algorithms import ALGORITHMS
-from fedlab_lite.algorithms.base import is_leaf
-from fedlab_lite.clients import Problem
-from fedlab_lite.errors import InputError, MissingDataError
+from fedlab_lite import data, files, store, training
+from fedlab_lite.algorithms import ALGORITHMS, make_algorithm
+from fedlab_lite.algorithms.base import Algorithm, is_leaf
+from fedlab_lite.errors import InputError, MissingDataError, NotStoredError
 from fedlab_lite.fusion import fusion_weights
 from fedlab_lite.graphs import make_graph
 from fedlab_lite.history import History
-from fedlab_lite.metrics import message_bytes
-from fedlab_lite.nn import model, winograd
-from fedlab_lite.nn.model import MODELS, Model, count_params, make_model
+from fedlab_lite.nn.model import MODELS, Model, make_model
+from fedlab_lite.problem import Problem
 from fedlab_lite.progress import progress_bar
 from fedlab_lite.settings import Settings
-from fedlab_lite.training import algorithm_of, start, train, trajectories
+from fedlab_lite.sharding import put_on_devices
+from fedlab_lite.training import Plan, Progress
 
-__all__ = ["History", "Problem", "Settings", "build_problem", "final_state", "run", "run_all", "run_key"]
+__all__ = ["History", "Problem", "Settings", "build_problem", "final_state", "measured", "run", "run_all", "run_name"]
+
+
+Run = tuple[str, Settings, int]  # name, settings, seed
 
 
 # --- what a run is called ---------------------------------------------------------------------------------------
 
 
-def _normalised(source: str) -> str:
-    """Source without comments, docstrings and layout."""
-    tree = ast.parse(source)
-    for node in ast.walk(tree):
-        body = getattr(node, "body", None)
-        if isinstance(body, list) and body and isinstance(body[0], ast.Expr):
-            value = body[0].value
-            if isinstance(value, ast.Constant) and isinstance(value.value, str):
-                node.body = body[1:] or [ast.Pass()]
-    return ast.unparse(tree)
+def versions(settings: Settings) -> dict[str, int]:
+    """The numerics versions that a run's numbers depend on; raising one renames the runs that it is part of.
 
-
-def _with_imports(module: ModuleType, package: str) -> set[ModuleType]:
-    """A module and those of the same package ("fedlab_lite.nn.") that it builds on."""
-    found = {module}
-    for node in ast.walk(ast.parse(inspect.getsource(module))):
-        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith(package):
-            found |= _with_imports(importlib.import_module(node.module), package)
-    return found
-
-
-@lru_cache(maxsize=128)
-def numerics(algorithm: type, family: str) -> str:
-    """Hash of the code that can change the numbers of a run with this algorithm class and model family (a module).
-
-    Comments, docstrings and other algorithms do not count, so they invalidate no results.
+    `tests/test_numerics.py` holds the source behind each against a recorded hash.
     """
-    folder = Path(deq.__file__).parent
-    modules = {importlib.import_module(f"fedlab_lite.deq.{file.stem}") for file in folder.glob("[a-z]*.py")}
-    modules |= {winograd, model, clients, fusion, graphs, metrics, training}
-    modules |= _with_imports(inspect.getmodule(algorithm), "fedlab_lite.algorithms.")
-    modules |= _with_imports(importlib.import_module(family), "fedlab_lite.nn.")
-    sources = [inspect.getsource(module) for module in sorted(modules, key=lambda module: module.__name__)]
-    return hashlib.sha256("\n".join(map(_normalised, sources)).encode()).hexdigest()
+    family = getattr(MODELS[settings.model][0], "version", 1)
+    return {"engine": training.ENGINE, "algorithm": ALGORITHMS[settings.algorithm].version, "family": family}
 
 
-def _code_key(settings: Settings) -> str:
-    family = MODELS[settings.model][0].__module__
-    text = settings.canonical() + numerics(ALGORITHMS[settings.algorithm], family)
+def _settings_name(settings: Settings, seed: int) -> str:
+    text = json.dumps([settings.canonical(), versions(settings), seed], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
-def run_key(settings: Settings, fingerprint: str) -> str:
-    """The name of a run: settings and numerics, then the data's fingerprint."""
-    return f"{_code_key(settings)}-{fingerprint[:16]}"
+def run_name(settings: Settings, seed: int, fingerprint: str) -> str:
+    """The name of one seed's run: settings that are no defaults, numerics versions, seed; then the data's hash."""
+    return f"{_settings_name(settings, seed)}-{fingerprint[:16]}"
 
 
-# --- what a run computes ----------------------------------------------------------------------------------------
+# --- what a run works on ----------------------------------------------------------------------------------------
 
 
 @lru_cache(maxsize=2)
 def _data(data_dir: Path, dataset: str, **options):
     return data.federated(dataset, **options)
+
+
+def algorithm_of(settings: Settings) -> Algorithm:
+    """The algorithm of a run with its hyper-parameters."""
+    return make_algorithm(settings.algorithm, **dict(settings.algorithm_options))
 
 
 def build_problem(settings: Settings) -> Problem:
@@ -107,16 +86,19 @@ def build_problem(settings: Settings) -> Problem:
     if settings.budgets:
         _check_budgets(settings, model)
         federated = replace(federated, budget=np.array(settings.budgets, np.int32))
-    seen, newcomers = federated, None
+    seen, newcomers, validation = federated, None, None
     if settings.unseen_clients:
-        seen, newcomers = federated.split(settings.unseen_clients)
+        seen, newcomers = federated.split(settings.unseen_clients, settings.data_seed)
+    if settings.validation_size:
+        seen, validation = seen.hold_out(settings.validation_size, settings.data_seed)
     iterations = np.ones_like(seen.size) if seen.budget is None else seen.budget
     weight = fusion_weights(settings.fusion, seen.size, iterations)
     graph = None
     if settings.graph:
         edges = {"num_edges": settings.num_edges, "seed": settings.graph_seed}
         graph = make_graph(settings.graph, seen.num_clients, **edges)
-    return Problem(seen, model, newcomers=newcomers, graph=graph, weight=weight)
+    parts = {"newcomers": newcomers, "validation": validation, "graph": graph, "weight": weight}
+    return Problem(seen, model, channel=settings.channel(), **parts)
 
 
 def _check_budgets(settings: Settings, model: Model) -> None:
@@ -135,17 +117,12 @@ def _check_budgets(settings: Settings, model: Model) -> None:
 
 
 def data_fingerprint(problem: Problem) -> str:
-    """A hash of what the clients, newcomers among them, train on and are judged with."""
-    parts = [part.fingerprint() for part in (problem.data, problem.newcomers) if part is not None]
+    """A hash of what the clients train on and are judged with, newcomers and held-out rows among them."""
+    parts = [part.fingerprint() for part in (problem.data, problem.newcomers, problem.validation) if part is not None]
     return parts[0] if len(parts) == 1 else hashlib.sha256("".join(parts).encode()).hexdigest()
 
 
-def describe_machine() -> dict:
-    """'device' in words, and 'versions' of what computes."""
-    names = ("jax", "flax", "optax", "numpy")
-    versions = {name: importlib.import_module(name).__version__ for name in names}
-    versions |= {"python": platform.python_version(), "fedlab_lite": fedlab_lite.__version__}
-    return {"device": f"{jax.device_count()} x {jax.devices()[0].device_kind}", "versions": versions}
+# --- running ----------------------------------------------------------------------------------------------------
 
 
 def run(settings: Settings, **options) -> History:
@@ -168,97 +145,215 @@ def run_all(
     force: bool = False,
     checkpoint_seconds: float = 15.0,
     keep_state: bool = False,
+    trajectories_at_once: int = 1,
+    clients_at_once: int | None = None,
 ) -> list[History]:
-    """The histories of several runs. What the store lacks is computed; runs that differ in step sizes, penalties or
-    epochs alone become one program, each a row of its batch (a sweep over rho is one run for the machine).
+    """The histories of several runs. What the store lacks is computed, one seed after the other.
+
+    Runs that differ in step sizes, penalties or epochs alone use one compiled program.
 
     Args:
       progress: show a bar; None: where somebody is watching (a terminal or Jupyter, no batch run).
       force: forget what the store has of these runs; files that cannot be read are kept as `<name>.corrupt`.
       checkpoint_seconds: time between checkpoints; 0: after every round.
       keep_state: store the final states too, for `final_state`.
+      trajectories_at_once: seeds and members of such a sweep that one program batches. More than 1 fills an accelerator
+        that a single one does not; it takes as many times the memory, and other last bits, which the history says.
+      clients_at_once: how many clients an accelerator batches, see `clients.for_clients`.
 
-    Raises: `InputError`, `MissingDataError`, `CorruptFileError` (a damaged file in the store), `OutputError`.
+    Raises: `InputError`, `MissingDataError`, `CorruptFileError` (a damaged file in the store), `OutputError`;
+      `NotStoredError` where FEDLAB_STORED_ONLY is set and something would have to be trained.
 
     Example:
       >>> sweep = [Settings(num_clients=4, num_rounds=1, algorithm_options={"lr": lr}) for lr in (0.01, 0.1)]
       >>> [history.settings.algorithm_options for history in run_all(sweep)]
       [(('lr', 0.01),), (('lr', 0.1),)]
     """
-    found = {settings: _stored(settings, force, keep_state) for settings in runs}
-    groups: dict[Settings, list[Settings]] = {}
-    for settings in (settings for settings, history in found.items() if history is None):
-        leaves = {field.name for field in fields(ALGORITHMS[settings.algorithm]) if is_leaf(field)}
-        rest = tuple(pair for pair in settings.algorithm_options if pair[0] not in leaves)
-        groups.setdefault(replace(settings, algorithm_options=rest), []).append(settings)
-    for group in groups.values():
-        found |= zip(group, _compute(group, progress, force, checkpoint_seconds, keep_state), strict=True)
-    return [found[settings] for settings in runs]
+    if trajectories_at_once < 1:
+        raise InputError(f"trajectories_at_once is {trajectories_at_once}; at least one has to be trained at a time")
+    parts = {
+        (settings, seed): _stored(settings, seed, force, keep_state) for settings in runs for seed in settings.seeds
+    }
+    histories = {name: history for history, name in parts.values()}
+    programs: dict[Any, dict[str, Run]] = {}
+    for (settings, seed), (history, name) in parts.items():
+        if history is None:
+            programs.setdefault(_program(settings), {})[name] = (name, settings, seed)
+    if programs and os.environ.get("FEDLAB_STORED_ONLY"):
+        count = sum(map(len, programs.values()))
+        raise NotStoredError(f"{count} of the runs are not stored, and only stored ones may be shown")
+    for same in programs.values():
+        waiting = list(same.values())
+        for first in range(0, len(waiting), trajectories_at_once):
+            batch = waiting[first : first + trajectories_at_once]
+            histories |= _compute(batch, progress, checkpoint_seconds, keep_state, clients_at_once)
+    return [
+        History.stack([histories[parts[settings, seed][1]] for seed in settings.seeds], settings) for settings in runs
+    ]
 
 
-def _stored(settings: Settings, force: bool, keep_state: bool) -> History | None:
-    """What the store has of a run, if that is enough."""
+def _stored(settings: Settings, seed: int, force: bool, keep_state: bool) -> tuple[History | None, str]:
+    """What the store has of one seed's run, if that is enough; and the run's name."""
     try:
         problem = build_problem(settings)
     except MissingDataError:  # computed on a machine that has the data, shown on one that has not
-        found = sorted(files.runs_dir().glob(f"{_code_key(settings)}-*.npz"))
-        if len(found) != 1 or force or keep_state:
-            raise
-        return History.load(found[0])
-    key = run_key(settings, data_fingerprint(problem))
+        return _stored_elsewhere(settings, seed, force or keep_state)
+    name = run_name(settings, seed, data_fingerprint(problem))
     if force:
-        store.set_aside(key)
-    history = History.load(store.path(key, "npz"))
-    if history is None or (keep_state and not store.path(key, "state").exists()):
-        return None
-    store.path(key, "ckpt").unlink(missing_ok=True)  # killed between the last write and this
-    return history
+        store.set_aside(name)
+        return None, name
+    history = store.load_history(name)
+    if history is None or (keep_state and not store.path(name, "state").exists()):
+        return None, name
+    if (left := store.path(name, "ckpt")).exists():  # killed between the last write and its removal
+        store.remove(left)
+    return history, name
 
 
-def _compute(group: list[Settings], progress, force: bool, checkpoint_seconds: float, keep_state: bool):
-    """Train the runs of a group together and store each."""
-    problem = build_problem(group[0])
+def _stored_elsewhere(settings: Settings, seed: int, not_enough: bool) -> tuple[History, str]:
+    pattern = f"{_settings_name(settings, seed)}-{'?' * 16}.npz"
+    names = {file.stem for folder in store.folders() for file in folder.glob(pattern)}
+    if len(names) != 1 or not_enough:
+        build_problem(settings)  # which says what is missing
+    (name,) = names
+    return store.load_history(name), name
+
+
+def _program(settings: Settings) -> tuple:
+    """Equal for runs of one problem and one compiled program: those that differ in seeds and an algorithm's numbers."""
+    numbers = {field.name for field in fields(ALGORITHMS[settings.algorithm]) if is_leaf(field)}
+    options = dict(settings.algorithm_options)
+    rest = tuple((name, value) for name, value in options.items() if name not in numbers)
+    given = tuple(name for name, value in options.items() if name in numbers and value is not None)
+    return replace(settings, algorithm_options=rest, seeds=(0,)), given
+
+
+def _compute(
+    batch: list[Run], show: bool | None, checkpoint_seconds: float, keep_state: bool, clients_at_once: int | None
+) -> dict[str, History]:
+    """Train the runs of a batch and store each; histories by name."""
+    saved = {name: store.load_tree(store.path(name, "ckpt")) for name, *_ in batch}
+
+    def standing(run: Run) -> int:
+        return saved[run[0]]["progress"]["next"] if saved[run[0]] else -1
+
+    settings = batch[0][1]
+    problem = replace(build_problem(settings), clients_at_once=clients_at_once)
+    plan = Plan(settings.num_rounds, settings.cohort_size, settings.eval_every)
+    plan.check(problem, algorithm_of(settings))
     fingerprint = data_fingerprint(problem)
-    keys = [run_key(settings, fingerprint) for settings in group]
-    together = keys[0] if len(group) == 1 else f"{hashlib.sha256(''.join(keys).encode()).hexdigest()[:32]}-sweep"
-    if force:
-        store.set_aside(together)
-    words = group[0].describe() + (f" · {len(group)} runs" if len(group) > 1 else "")
-    with progress_bar(words, group[0].num_rounds, progress) as advance:
-        state, curves, seconds = train(group, problem, together, advance, checkpoint_seconds)
-    params = jax.eval_shape(problem.model.init, jax.random.key(0))
-    seeds = len(group[0].seeds)
-    histories = []
-    for index, (settings, key) in enumerate(zip(group, keys, strict=True)):
-        rows = slice(index * seeds, (index + 1) * seeds)
-        if keep_state:
-            own = jax.tree.map(lambda leaf, rows=rows: leaf[rows], state)
-            store.save_tree(store.path(key, "state"), {"state": store.pack(own)})
-        history = History(
-            settings=settings,
-            rounds=curves.rounds,
-            metrics={name: values[rows] for name, values in curves.metrics.items()},
-            client_curves=np.stack(curves.client_accuracy, axis=1)[rows],
-            diverged=tuple(not ok for ok in curves.finite[rows].tolist()),
-            message_bytes=message_bytes(algorithm_of(settings).messages(problem)),
-            num_params={part: count_params(tree) for part, tree in params.items()},
-            seconds=round(seconds / len(group), 3),
-            data_source=problem.data.source,
-            data_fingerprint=fingerprint,
-            **describe_machine(),
-        )
-        history.save(store.path(key, "npz"))
-        histories.append(history)
-    store.path(together, "ckpt").unlink(missing_ok=True)
+    for name, *_ in batch:
+        store.agree(name)
+    problem = training.place_problem(problem)
+    histories = {}
+    words = settings.describe() + (f" · {len(batch)} runs" if len(batch) > 1 else "")
+    with progress_bar(words, settings.num_rounds * len(batch), show) as tick:
+        # a kill between two writes leaves a batch at different rounds: each part goes on from its own
+        for _, together in groupby(sorted(batch, key=standing), key=standing):
+            part = list(together)
+            checkpoints = [saved[name] for name, *_ in part]
+            trajectories = [(algorithm_of(settings), seed) for _, settings, seed in part]
+            states, found = None, None
+            if all(checkpoints):
+                found = [Progress(**checkpoint["progress"]) for checkpoint in checkpoints]
+                paths = [store.path(name, "ckpt") for name, *_ in part]
+                states = _restored(problem, trajectories, paths, checkpoints)
+                tick(found[0].next * len(part))
+            write = _Checkpoints([name for name, *_ in part], checkpoint_seconds, lambda part=part: tick(len(part)))
+            states, found = training.advance(
+                problem, trajectories, plan, states=states, progress=found, after_round=write
+            )
+            tick(min(1, settings.num_rounds) * len(part))
+            for index, ((name, *_), trajectory, each) in enumerate(zip(part, trajectories, found, strict=True)):
+                if keep_state:
+                    state = training.part(states, index, len(part))
+                    store.save_tree(store.path(name, "state"), {"state": store.pack(state)})
+                history = training.history_of(problem, trajectory, plan, each, fingerprint, len(part))
+                about = {what: getattr(settings, what) for what in ("dataset", "model", "algorithm")}
+                history = replace(history, about=about)
+                store.save_history(name, history)
+                store.remove(store.path(name, "ckpt"))
+                histories[name] = history
     store.sweep()
     return histories
 
 
-def final_state(settings: Settings, **options) -> tuple[Problem, object]:
+class _Checkpoints:
+    """Writes the states of a batch by the clock, each under its own run's name."""
+
+    def __init__(self, names: list[str], seconds: float, tick: Callable[[], None]):
+        self.names, self.seconds, self.tick = names, seconds, tick
+        self.written, self.cost = time.monotonic(), 0.0
+
+    def __call__(self, states: dict, progress: Sequence[Progress]) -> None:
+        self.tick()
+        now = time.monotonic()
+        pause = max(self.seconds, 10 * self.cost) if self.seconds else 0.0  # a large state is written less often
+        if store.first_says(now - self.written < pause):
+            return
+        for index, (name, each) in enumerate(zip(self.names, progress, strict=True)):
+            state = training.part(states, index, len(self.names))
+            store.save_tree(store.path(name, "ckpt"), {"state": store.pack(state), "progress": vars(each)})
+        self.written = time.monotonic()
+        self.cost = self.written - now
+
+
+def _shape_of_state(problem: Problem, trajectory: tuple[Algorithm, int]) -> dict:
+    return jax.eval_shape(trajectory[0].init, problem, jax.random.key(0))
+
+
+def _restored(problem: Problem, trajectories: list, paths: list[Path], checkpoints: list[dict]) -> dict:
+    """The states of checkpoints, on the devices."""
+    like = _shape_of_state(problem, trajectories[0])
+    states = [store.unpack(file, saved["state"], like) for file, saved in zip(paths, checkpoints, strict=True)]
+    states = states[0] if len(states) == 1 else jax.tree.map(lambda *leaves: np.stack(leaves), *states)
+    where = training.places(trajectories[0][0], problem, states, len(trajectories))
+    return jax.tree.map(put_on_devices, states, where)
+
+
+def final_state(settings: Settings, **options) -> tuple[Problem, dict]:
     """The problem and the state after the last round (leaves `[S, ...]`), computed if the store has it not."""
     run(settings, keep_state=True, **options)
     problem = build_problem(settings)
-    algorithm, (keys, *_) = trajectories([settings])
-    like = jax.eval_shape(partial(start, algorithm), problem, keys)
-    file = store.path(run_key(settings, data_fingerprint(problem)), "state")
-    return problem, store.unpack(file, store.load_tree(file)["state"], like)
+    like = _shape_of_state(problem, (algorithm_of(settings), 0))
+    names = [run_name(settings, seed, data_fingerprint(problem)) for seed in settings.seeds]
+    paths = [store.path(name, "state") for name in names]
+    states = [store.unpack(file, store.load_tree(file)["state"], like) for file in paths]
+    return problem, jax.tree.map(lambda *leaves: jnp.stack(leaves), *states)
+
+
+def measured(
+    settings: Settings, what: str, measure: Callable[[Problem, dict], dict[str, Any]]
+) -> dict[str, np.ndarray]:
+    """The few numbers that a figure takes from the final states, kept in the store when those are gone.
+
+    Args:
+      what: a word for them, part of their file's name; another measure needs another word.
+      measure: `measure(problem, state)` of one seed's final state gives arrays by name.
+
+    Returns: the arrays of all seeds, stacked, `[S, ...]`.
+
+    Example:
+      >>> settings = Settings(num_clients=4, num_rounds=1, model_options={"width": 8})
+      >>> bias = lambda problem, state: {"bias": state["params"]["head"]["bias"]}
+      >>> measured(settings, "bias", bias)["bias"].shape
+      (1, 62)
+    """
+    parts = []
+    for seed in settings.seeds:
+        alone = replace(settings, seeds=(seed,))
+        name = _stored(alone, seed, False, False)[1]
+        file = store.find(name, f"{what}.npz")
+        if file is None:
+            problem, state = final_state(alone)
+            numbers = measure(problem, jax.tree.map(lambda leaf: leaf[0], state))
+            file = store.save_arrays(store.path(name, f"{what}.npz"), jax.tree.map(np.asarray, numbers), {})
+        parts.append(store.load_arrays(file)[0])
+    return {name: np.stack([part[name] for part in parts]) for name in parts[0]}
+
+
+def run_names(history: History) -> list[str]:
+    """The names of the runs behind a history, for `store.publish`; none for one that `train` made."""
+    if history.settings is None:
+        return []
+    return [run_name(history.settings, seed, history.data_fingerprint) for seed in history.seeds]

@@ -13,15 +13,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedlab_lite import files, papers
+from fedlab_lite import files, papers, store
 from fedlab_lite.errors import CorruptFileError, InputError, choose
+from fedlab_lite.experiment import run_names
 from fedlab_lite.history import History
 from fedlab_lite.settings import Settings
+from fedlab_lite.training import describe_machine
 
 LOOKS = {  # name: label, colour, marker, line
     "local": ("Local", "#999999", "v", ":"),
     "fedavg": ("FedAvg", "#000000", "o", "-"),
     "fedavg_ft": ("FedAvg + FT", "#E69F00", "s", "--"),
+    "fedopt": ("FedOpt", "#7A5195", "x", "--"),
     "ditto": ("Ditto", "#0072B2", "P", "-."),
     "fedper": ("FedPer", "#56B4E9", "^", "--"),
     "fedrep": ("FedRep", "#009E73", "D", "-."),
@@ -33,7 +36,7 @@ LOOKS = {  # name: label, colour, marker, line
     "dfedadmm": ("DFedADMM", "#00664B", ">", ":"),
     "cmfd": ("CMFD", "#00497A", "h", "--"),
     "fedf_admm": ("FedF-ADMM", "#CC3311", "H", "-"),
-    "fedeq_received": ("FeDEQ (from received)", "#8C3D00", "p", "--"),
+    "fedeq_own": ("FeDEQ (line 9 as printed)", "#8C3D00", "p", "--"),
 }
 MODEL_LOOKS = {  # where one algorithm trains several models
     "mlp": ("MLP", "#0072B2", "o", "-"),
@@ -66,8 +69,6 @@ def heading(
     seeds: Sequence[int] | None = None,
 ) -> str:
     """The line that a notebook prints first: versions, device, preset, data, seeds (those of `runs`, or as given)."""
-    from fedlab_lite.experiment import describe_machine
-
     here, runs = describe_machine(), list((runs or {}).values())
     versions = ", ".join(f"{name} {here['versions'][name]}" for name in ("jax", "flax", "fedlab_lite"))
     source = source or ", ".join(sorted({run.dataset for run in runs}))
@@ -110,9 +111,10 @@ def curves(
         values = scale * history.metrics[metric]
         style = look(name.rpartition("/")[2], position)
         style["label"] = (labels or {}).get(name, style["label"])
-        mean, std = values.mean(axis=0), values.std(axis=0)
+        mean = values.mean(axis=0)
         ax.plot(history.rounds, mean, markevery=max(1, len(mean) // 8), **style)
         if len(values) > 1:
+            std = values.std(axis=0, ddof=1)
             ax.fill_between(history.rounds, mean - std, mean + std, color=style["color"], alpha=0.15, linewidth=0)
     ax.set(xlabel="communication round", ylabel=metric)
     ax.legend()
@@ -134,15 +136,63 @@ def device_curves(history: History, ax, *, scale: float = 100.0) -> None:
     ax.set(xlabel="communication round")
 
 
+def client_distribution(histories: Mapping[str, History], ax=None, *, scale: float = 100.0):
+    """Every client's accuracy at the end, of all seeds: a violin a run, named beside it, in it the median and half.
+
+    Args:
+      scale: factor on the values (100: percent).
+
+    Returns: the axes.
+
+    >>> client_distribution(histories, ax).set(xlabel="each client at the end (%)")  # doctest: +SKIP
+    """
+    import matplotlib.pyplot as plt
+    import seaborn
+
+    ax = ax or plt.subplots()[1]
+    looks = [look(name.rpartition("/")[2], position) for position, name in enumerate(histories)]
+    found = [run.client_accuracy.ravel() for run in histories.values()]
+    names = np.repeat(list(histories), [len(values) for values in found])
+    seaborn.violinplot(  # boxplot calls what matplotlib 3.13 will not have
+        x=scale * np.concatenate(found),
+        y=names,
+        hue=names,
+        palette=[style["color"] for style in looks],
+        cut=0,
+        density_norm="width",
+        inner="box",
+        inner_kws={"color": "black"},
+        linewidth=0.8,
+        saturation=1,
+        alpha=0.5,
+        legend=False,
+        ax=ax,
+    )
+    ax.set_yticks(range(len(looks)), [style["label"] for style in looks])
+    ax.set(xlabel="accuracy of each client", ylabel="")
+    ax.grid(visible=False, axis="y")
+    return ax
+
+
+def spread(values: Sequence[float]) -> dict[str, float | int | None]:
+    """{'mean', 'std', 'n'} of a number a seed, for `save_figure`. One seed says nothing of others: its std is None.
+
+    >>> spread([1, 2, 3]), spread([2])
+    ({'mean': 2.0, 'std': 1.0, 'n': 3}, {'mean': 2.0, 'std': None, 'n': 1})
+    """
+    values = np.asarray(values, float)
+    std = float(values.std(ddof=1)) if len(values) > 1 else None
+    return {"mean": float(values.mean()), "std": std, "n": len(values)}
+
+
 def summary(
     histories: Mapping[str, History], metric: str = "accuracy", *, last: int = 10, scale: float = 1.0
-) -> dict[str, dict[str, float]]:
-    """{'mean', 'std', 'n'} over seeds of each run's mean over the last rounds: the `metrics` of `save_figure`."""
-    finals = {name: scale * history.final(metric, last).astype(float) for name, history in histories.items()}
-    return {name: {"mean": v.mean(), "std": v.std(), "n": len(v)} for name, v in finals.items()}
+) -> dict[str, dict[str, float | int | None]]:
+    """`spread` over seeds of each run's mean over the last rounds: the `metrics` of `save_figure`."""
+    return {name: spread(scale * history.final(metric, last).astype(float)) for name, history in histories.items()}
 
 
-def accuracy_and_gap(histories: Mapping[str, History]) -> dict[str, dict[str, float]]:
+def accuracy_and_gap(histories: Mapping[str, History]) -> dict[str, dict[str, float | int | None]]:
     """'<run>/accuracy' and '<run>/gap', percent: `summary` of the last tenth of each run's rounds, at least of ten."""
     return {
         f"{name}/{measure}": summary({name: run}, metric, last=max(run.num_rounds // 10, 10), scale=100)[name]
@@ -230,8 +280,6 @@ def results(folder: Path | None = None) -> list[dict[str, Any]]:
 
 def _provenance(histories: Sequence[History]) -> dict[str, Any]:
     if not histories:
-        from fedlab_lite.experiment import describe_machine
-
         here = describe_machine()
         return {**here, "seconds": None, "package_version": here["versions"]["fedlab_lite"]}
     versions = histories[0].versions
@@ -243,6 +291,15 @@ def _provenance(histories: Sequence[History]) -> dict[str, Any]:
     }
 
 
+def _keep_runs(folder: Path, names: Sequence[str]) -> None:
+    """Copy these runs to the figures' folder; those that no figure there needs any more go."""
+    store.publish(names, folder / "runs")
+    needed = {name for file in folder.glob("*.json") for name in read_result(file).get("runs", ())}
+    for file in (folder / "runs").glob("*.npz"):
+        if file.name.partition(".")[0] not in needed:
+            file.unlink()
+
+
 def save_figure(
     fig,
     paper: str,
@@ -250,7 +307,7 @@ def save_figure(
     *,
     holds: bool,
     preset: str,
-    metrics: Mapping[str, Mapping[str, float]],
+    metrics: Mapping[str, Mapping[str, float | int | None]],
     departures: Sequence[str] = (),
     histories: Mapping[str, History] | None = None,
     claim: str | None = None,
@@ -261,11 +318,13 @@ def save_figure(
 ) -> Saved:
     """Write `<figures>/<paper>/<item>.svg`, `.png` and `.json`, and print where; the same result gives the same bytes.
 
-    A figure of a larger preset is never replaced by a smaller one: that goes to `<figures>/<preset>/<paper>/`.
+    A figure of a larger preset is never replaced by a smaller one: that goes to `<figures>/<preset>/<paper>/`. Beside
+    the figures, in `runs/`, lie the stored runs behind them, so that they can be drawn again without training.
 
     Args:
       holds: whether the claim passed its test.
-      metrics: name -> {'mean', 'std', 'n'}, in the unit of the published number of the same name.
+      metrics: name -> {'mean', 'std', 'n'}, in the unit of the published number of the same name; std 0.0 where a
+        number is exact, None where its spread is not known.
       departures: how this differs from the paper; if the claim does not hold, why.
       histories: the runs behind it; versions, device and seconds are theirs, and without other word data and seeds.
       claim, published: None: the item's, from `papers`.
@@ -279,7 +338,7 @@ def save_figure(
     runs = list((histories or {}).values())
     claim = papers.item(paper, item)["claim"] if claim is None else claim
     published = papers.published(paper, item) if published is None else published
-    seeds = sorted({seed for run in runs for seed in run.settings.seeds}) if seeds is None else seeds
+    seeds = sorted({seed for run in runs for seed in run.seeds}) if seeds is None else seeds
     data_source = ", ".join(sorted({run.data_source for run in runs})) if data_source is None else data_source
     choose("preset", preset, papers.PRESETS)
     for name, value in metrics.items():
@@ -312,6 +371,8 @@ def save_figure(
             "provenance": _provenance(runs),
         }
     )
+    names = sorted({name for run in runs for name in run_names(run) if store.find(name)})
+    result |= {"runs": names} if names else {}
     if existing and existing | {"provenance": None} == result | {"provenance": None}:
         result["provenance"] = existing["provenance"]  # nothing new was found: who found it first, and how fast, stays
 
@@ -324,6 +385,7 @@ def save_figure(
     text = json.dumps(result, indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False)
     contents["json"] = f"{text}\n".encode()
     paths = {kind: files.write_atomic(home / paper / f"{item}.{kind}", content) for kind, content in contents.items()}
+    _keep_runs(home / paper, names)
     note = f"{home / paper / item}.svg, .png, .json{note}"
     print(note)
     return Saved(**paths, note=note)

@@ -7,13 +7,17 @@ algorithm": a rule gives the weights, and every algorithm here averages with the
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Float, Int, PyTree, Shaped
 
 from fedlab_lite.errors import InputError, choose
+from fedlab_lite.sharding import combine
 
 FUSIONS = ("own", "samples", "uniform", "iterations", "iterations_samples")
 
 
-def fusion_weights(fusion: str, size: np.ndarray, iterations: np.ndarray) -> np.ndarray | None:
+def fusion_weights(
+    fusion: str, size: Shaped[np.ndarray, " clients"], iterations: Shaped[np.ndarray, " given"]
+) -> Float[np.ndarray, " clients"] | None:
     """What each client counts in the average, `[clients]`, up to a factor.
 
     Args:
@@ -37,16 +41,26 @@ def fusion_weights(fusion: str, size: np.ndarray, iterations: np.ndarray) -> np.
     return (rules | {"own": None, "iterations_samples": iterations * size})[fusion]
 
 
-def average(stacked, weights: jax.Array):
+def average(
+    stacked: PyTree, weights: Shaped[Array | np.ndarray, " m"], *, order: Int[Array, " counted"] | None = None
+) -> PyTree:
     """sum_i weights_i stacked_i / sum_i weights_i over axis 0: the one aggregation rule of the server.
 
-    Raises `InputError` for weights that are negative or sum to 0, unless they are traced by `jit`.
+    A row of weight 0 counts for nothing, whatever it holds; where all weights are 0, so is the average.
+
+    Args:
+      order: the rows that are added up, in this order (see `sharding.combine`); None: all, as they stand.
+
+    Raises `InputError` for weights that are negative or not finite, unless they are traced by `jit`.
 
     >>> average({"w": jnp.array([[1.0], [4.0]])}, jnp.array([1, 3]))["w"].tolist()
     [3.25]
     """
-    if not isinstance(weights, jax.core.Tracer) and not (np.min(weights) >= 0 and np.sum(weights) > 0):
-        raise InputError(f"weights {np.asarray(weights).tolist()} must not be negative, nor all 0")
-    weights = weights / weights.max()  # so that equal weights give equal bits, however large they are
-    weights = weights / weights.sum()
-    return jax.tree.map(lambda leaf: jnp.tensordot(weights.astype(leaf.dtype), leaf, axes=1), stacked)
+    if not isinstance(weights, jax.core.Tracer) and not (np.isfinite(weights).all() and np.min(weights) >= 0):
+        raise InputError(f"weights {np.asarray(weights).tolist()} must be finite and not negative")
+    counts = weights > 0
+    weights = weights / jnp.where(counts.any(), weights.max(), 1)  # equal weights give equal bits, however large
+    share = weights if order is None else weights[order]
+    share = share / jnp.where(counts.any(), share.sum(), 1)
+    rows = jax.tree.map(lambda leaf: jnp.where(counts.reshape(-1, *[1] * (leaf.ndim - 1)), leaf, 0), stacked)
+    return jax.tree.map(lambda leaf: leaf[0], combine(share[None], rows, order=order))

@@ -5,17 +5,20 @@ Two mixing matrices come with each graph: `neighbour_mean` (D^-1 A, without the 
 networkx and matplotlib are imported where they are used.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, ArrayLike, Bool, Float, Inexact, Integer, PyTree, Shaped
 
 from fedlab_lite.errors import InputError, choose
 
 GRAPHS = ("ring", "star", "random", "complete")
+
+Matrix = Float[Array | np.ndarray, "N N"]
 
 
 @jax.tree_util.register_dataclass
@@ -34,7 +37,8 @@ class Graph:
       ([0.25, 0.25, 0.25, 0.25], [1.0, 0.0, 0.0, 0.0])
     """
 
-    adjacency: np.ndarray  # [N, N] float32, 0 or 1; symmetric, zeros on the diagonal
+    # float32, 0 or 1; symmetric, zeros on the diagonal. Any: JAX rebuilds a pytree from placeholders, too.
+    adjacency: Matrix | Any
     name: str = field(metadata={"static": True})
 
     @classmethod
@@ -80,13 +84,13 @@ class Graph:
         return int(np.count_nonzero(self.adjacency)) // 2
 
     @property
-    def degree(self) -> np.ndarray:
-        """`[N]`: how many neighbours each client has, n_i of FedF-ADMM (Sec. III)."""
+    def degree(self) -> Float[Array | np.ndarray, " N"]:
+        """How many neighbours each client has, n_i of FedF-ADMM (Sec. III)."""
         return self.adjacency.sum(1)
 
     @property
-    def neighbour_mean(self) -> np.ndarray:
-        """D^-1 A `[N, N]`: M_i of FedF-ADMM, the mean of the neighbours' values, the client's own left out.
+    def neighbour_mean(self) -> Matrix:
+        """D^-1 A: M_i of FedF-ADMM, the mean of the neighbours' values, the client's own left out.
 
         Its rows sum to one, its columns only where all degrees are equal. On a bipartite graph (a star, a ring of an
         even number) mixing with it alone oscillates and reaches no consensus.
@@ -94,8 +98,8 @@ class Graph:
         return self.adjacency / self.degree[:, None]
 
     @property
-    def metropolis(self) -> np.ndarray:
-        """Metropolis-Hastings weights `[N, N]`: W_ij = 1 / (1 + max(n_i, n_j)) for neighbours, W_ii the remainder.
+    def metropolis(self) -> Matrix:
+        """Metropolis-Hastings weights: W_ij = 1 / (1 + max(n_i, n_j)) for neighbours, W_ii the remainder.
 
         Symmetric and doubly stochastic on every graph, so that mixing keeps the mean and converges to it (Xiao, Boyd
         and Lall 2006); a consensus matrix P such as DePRL's Assumption 1 asks for.
@@ -105,7 +109,7 @@ class Graph:
         return others + xp.diag(1 - others.sum(1))
 
     @property
-    def incidence(self) -> np.ndarray:
+    def incidence(self) -> Float[np.ndarray, "N directed_edges"]:
         """B `[N, 2 edges]` of FedF-ADMM (Sec. III), "treating each undirected edge as two oppositely oriented
         directed edges": the column of edge (s, e) has 1 at s and -1 at e, so that (B^T x) there is x_s - x_e.
 
@@ -116,11 +120,11 @@ class Graph:
         return unit[:, start] - unit[:, end]
 
     @property
-    def laplacian(self) -> np.ndarray:
-        """L = D - A `[N, N]`; L x = 0 exactly where all clients have the same value."""
+    def laplacian(self) -> Matrix:
+        """L = D - A; L x = 0 exactly where all clients have the same value."""
         return self.adjacency.__array_namespace__().diag(self.degree) - self.adjacency
 
-    def draw(self, ax=None, values: np.ndarray | None = None):
+    def draw(self, ax=None, values: Shaped[ArrayLike, "..."] | Sequence[float] | None = None):
         """Draw the clients on a circle, counter-clockwise from the right, with their numbers.
 
         Args:
@@ -187,7 +191,9 @@ def make_graph(kind: str, num_clients: int, *, num_edges: int | None = None, see
     return Graph.from_edges(pairs, num_clients, name=kind)
 
 
-def mix(matrix: Any, stacked: Any) -> Any:
+def mix(
+    matrix: Shaped[ArrayLike, "..."] | Sequence, stacked: PyTree[Shaped[ArrayLike, "..."]]
+) -> PyTree[Inexact[Array, "N ..."]]:
     """Client i receives sum_j matrix[i, j] * stacked_j, for every leaf `[N, ...]` of a pytree.
 
     Floats keep their type, integers become floats; products and sums are those of float32 or better.
@@ -213,7 +219,7 @@ def mix(matrix: Any, stacked: Any) -> Any:
     return jax.tree.map(mix_leaf, stacked)
 
 
-def check_mixing(matrix: Any) -> None:
+def check_mixing(matrix: Shaped[ArrayLike, "..."] | Sequence) -> None:
     """Raise `InputError` unless `matrix` is square, finite, non-negative, and its rows sum to 1 within 1e-5.
 
     >>> check_mixing([[0.5, 0.5], [0.5, 0.6]])
@@ -233,7 +239,7 @@ def check_mixing(matrix: Any) -> None:
             raise InputError(f"{said}; divide each row by its sum")
 
 
-def spectral_gap(matrix: Any) -> float:
+def spectral_gap(matrix: Shaped[ArrayLike, "..."] | Sequence) -> float:
     """1 - the second largest |eigenvalue| of a mixing matrix `[N, N]`: 0 for no consensus ever, 1 for one at once.
 
     The disagreement of the clients shrinks like (1 - gap)^rounds. D^-1 A has the gap 0 on a bipartite graph, where its
@@ -260,7 +266,7 @@ def _check_num_clients(num_clients: int) -> None:
         raise InputError(f"num_clients is {num_clients}; a graph needs at least two clients")
 
 
-def _as_pairs(edges: Iterable) -> np.ndarray:
+def _as_pairs(edges: Iterable) -> Integer[np.ndarray, "edges 2"]:
     edges = edges if isinstance(edges, np.ndarray) else list(edges)
     if not len(edges):
         return np.zeros((0, 2), int)
@@ -273,8 +279,8 @@ def _as_pairs(edges: Iterable) -> np.ndarray:
     return pairs
 
 
-def _reached(adjacency: np.ndarray) -> np.ndarray:
-    """`[N]`: which clients a path from client 0 leads to."""
+def _reached(adjacency: Float[np.ndarray, "N N"]) -> Bool[np.ndarray, " N"]:
+    """Which clients a path from client 0 leads to."""
     reached = frontier = np.arange(len(adjacency)) == 0
     while frontier.any():
         frontier = adjacency[frontier].any(0) & ~reached
@@ -282,7 +288,7 @@ def _reached(adjacency: np.ndarray) -> np.ndarray:
     return reached
 
 
-def _random_pairs(num_clients: int, num_edges: int | None, rng: np.random.Generator) -> np.ndarray:
+def _random_pairs(num_clients: int, num_edges: int | None, rng: np.random.Generator) -> Integer[np.ndarray, "edges 2"]:
     import networkx
 
     least, most = num_clients - 1, num_clients * (num_clients - 1) // 2

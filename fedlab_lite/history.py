@@ -1,30 +1,30 @@
-"""History: the curves and the final numbers of a run, and how it was made."""
+"""History: the curves and the final numbers of a training, and how it was made."""
 
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from fedlab_lite import store
 from fedlab_lite.errors import InputError
 from fedlab_lite.settings import Settings
-
-_META = ("message_bytes", "num_params", "seconds", "data_source", "data_fingerprint", "device", "versions", "diverged")
 
 
 @dataclass(frozen=True)
 class History:
-    """What a run measured. Accuracies are shares (0-1), means over clients; S seeds, E evaluations.
+    """What a training measured. Accuracies are shares (0-1), means over clients; S seeds, E evaluations.
 
     `rounds [E]` (0: before training); `metrics` name -> `[S, E]`: 'accuracy', 'loss', 'accuracy_<judgement>', and
-    what the algorithm monitors; 'accuracy_pooled' is the share of all test rows, whoever holds them; 'accuracy_gap'
-    the best client's accuracy less the worst's; `client_curves [S, E, clients]`: every client's accuracy;
-    `message_bytes` 'up'/'down': what one sampled client sends and receives in a round (without a server: over one link
-    of its graph); `num_params` by part; `diverged [S]`: whether params or loss were ever not finite; `seconds`: wall
-    time, compilation included, interruptions not.
+    what the algorithm monitors; 'accuracy_pooled' is the share of all test labels, whoever holds them; 'accuracy_gap'
+    the best client's accuracy less the worst's; `client_curves [S, E, clients]`: every client's accuracy (another task
+    than classification has its own headline in place of it); `message_bytes` 'up'/'down': what one sampled client sends
+    and receives in a round (without a server: over one link of its graph); `num_params` by part; `diverged [S]`:
+    whether params or loss were ever not finite; `seconds`: wall time, compilation included, interruptions not;
+    `device`: what computed; `trajectories_at_once`: how many seeds or members of a sweep one program batched: above 1,
+    numbers may differ from those of a single one in their last bits.
     """
 
-    settings: Settings
+    seeds: tuple[int, ...]
+    num_rounds: int
     rounds: np.ndarray
     metrics: dict[str, np.ndarray]
     client_curves: np.ndarray
@@ -36,15 +36,15 @@ class History:
     data_fingerprint: str
     device: str
     versions: dict[str, str]
+    about: dict[str, str]  # 'dataset', 'model', 'algorithm': names for people
+    headline: str = "accuracy"
+    trajectories_at_once: int = 1
+    settings: Settings | None = None  # None: made by `train` from objects
 
     @property
     def client_accuracy(self) -> np.ndarray:
         """Every client's accuracy at the end, `[S, clients]`."""
         return self.client_curves[:, -1]
-
-    @property
-    def num_rounds(self) -> int:
-        return self.settings.num_rounds
 
     def final(self, name: str = "accuracy", last: int = 10) -> np.ndarray:
         """Mean over the evaluations within the last `last` rounds, `[S]` (FeDEQ, Sec. V-A4: the last 10)."""
@@ -57,11 +57,11 @@ class History:
         """One row a seed, round and metric, as a pandas DataFrame."""
         import pandas as pd
 
-        shape = (len(self.settings.seeds), len(self.rounds))
+        shape = (len(self.seeds), len(self.rounds))
         tables = [
             pd.DataFrame(
                 {
-                    "seed": np.repeat(self.settings.seeds, shape[1]),
+                    "seed": np.repeat(self.seeds, shape[1]),
                     "round": np.tile(self.rounds, shape[0]),
                     "metric": name,
                     "value": values.ravel(),
@@ -69,22 +69,26 @@ class History:
             )
             for name, values in self.metrics.items()
         ]
-        about = {"dataset": self.settings.dataset, "model": self.settings.model}
-        return pd.concat(tables, ignore_index=True).assign(**about, algorithm=self.settings.algorithm)
-
-    def save(self, file: Path) -> Path:
-        arrays = {f"metric {name}": values for name, values in self.metrics.items()}
-        arrays |= {"rounds": self.rounds, "client_curves": self.client_curves}
-        meta = {name: getattr(self, name) for name in _META}
-        return store.save_run(file, arrays, meta | {"settings": self.settings.to_dict()})
+        return pd.concat(tables, ignore_index=True).assign(**self.about)
 
     @classmethod
-    def load(cls, file: Path) -> "History | None":
-        """The run in `file`, None where there is none. Raises `CorruptFileError`."""
-        found = store.load_run(file)
-        if found is None:
-            return None
-        arrays, meta = found
-        curves = {name.removeprefix("metric "): array for name, array in arrays.items() if name.startswith("metric ")}
-        meta |= {"settings": Settings.from_dict(meta["settings"]), "diverged": tuple(meta["diverged"])}
-        return cls(metrics=curves, rounds=arrays["rounds"], client_curves=arrays["client_curves"], **meta)
+    def stack(cls, parts: Sequence["History"], settings: Settings | None = None) -> "History":
+        """The histories of single seeds as one.
+
+        Raises `InputError` where they are not of one training: another number of rounds, other metrics.
+        """
+        first = parts[0]
+        for part in parts:
+            if part.metrics.keys() != first.metrics.keys() or not np.array_equal(part.rounds, first.rounds):
+                raise InputError("these histories are of different trainings; stack what differs in its seeds alone")
+        return replace(
+            first,
+            seeds=tuple(seed for part in parts for seed in part.seeds),
+            metrics={name: np.concatenate([part.metrics[name] for part in parts]) for name in first.metrics},
+            client_curves=np.concatenate([part.client_curves for part in parts]),
+            diverged=tuple(diverged for part in parts for diverged in part.diverged),
+            seconds=round(sum(part.seconds for part in parts), 3),
+            device=", ".join(sorted({part.device for part in parts})),
+            trajectories_at_once=max(part.trajectories_at_once for part in parts),
+            settings=settings,
+        )

@@ -1,18 +1,22 @@
-"""What is reported: accuracy of every client, and the bytes that cross the network."""
+"""What is reported: how every client's model does on its test rows, and the bytes that cross the network."""
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import optax
+from jaxtyping import Array, Shaped
 
-from fedlab_lite.clients import ClientData, Problem, for_clients, in_chunks, take
+from fedlab_lite.channel import counting
+from fedlab_lite.clients import ClientData, in_chunks, rows_of
+from fedlab_lite.problem import At, Problem
 
 
 def evaluate(
     problem: Problem, own: dict, shared: dict, *, predictor: Callable | None = None, chunk: int = 100
-) -> dict[str, jax.Array]:
+) -> dict[str, Shaped[Array, " clients"]]:
     """Judge client i's model, `shared | own_i`, on client i's test rows.
 
     Args:
@@ -22,9 +26,9 @@ def evaluate(
         with the help of its training rows; None: the model answers by itself. A pytree.
       chunk: rows a forward pass.
 
-    Returns: arrays `[clients]`: 'accuracy' (share of test labels, or of tokens that are no padding, 0-1), 'loss' (mean
-      cross-entropy); for equilibrium models also 'residual' (mean relative residual of the solver) and 'iterations'
-      (mean over rows).
+    Returns: arrays `[clients]`: the task's metrics and 'loss', means over the test labels that count (classification:
+      'accuracy', a share, 0-1), and their number, 'counted'; for equilibrium models also 'residual' (mean relative
+      residual of the solver) and 'iterations' (mean over rows).
     """
     data = problem.data
 
@@ -34,11 +38,11 @@ def evaluate(
 
         def rows(batch):
             x, y = batch
-            logits, solution = answer(x)
-            counted = problem.counted(y, jnp.ones(y.shape[0]))
-            losses = problem.row_loss(logits, y)
-            sums = {"accuracy": (logits.argmax(-1) == y) * counted, "loss": losses * counted, "counted": counted}
-            result = {name: values.reshape(len(y), -1).sum(1) for name, values in sums.items()}
+            outputs, solution = answer(x)
+            counted = problem.goal.counted(y, jnp.ones(y.shape[0]))
+            labels = problem.goal.metrics(outputs, y) | {"loss": problem.goal.row_loss(outputs, y)}
+            labels = {name: values * counted for name, values in labels.items()} | {"counted": counted}
+            result = {name: values.reshape(len(y), -1).sum(1) for name, values in labels.items()}
             if solution is not None:
                 length = jax.vmap(optax.tree.norm)(solution.z)
                 result["residual"] = solution.residual / jnp.maximum(length, jnp.finfo(length.dtype).tiny)
@@ -48,27 +52,29 @@ def evaluate(
         per_row = in_chunks(rows, (test.x, test.y), test.size, chunk)
         seen = jnp.arange(test.y.shape[0]) < test.size
         sums = {name: jnp.sum(jnp.where(seen, values, 0)) for name, values in per_row.items()}
-        labels = jnp.maximum(sums.pop("counted"), 1)
-        return {name: value / (labels if name in ("accuracy", "loss") else test.size) for name, value in sums.items()}
+        labels = jnp.maximum(sums["counted"], 1)
+        divisors: dict[str, Any] = {"counted": 1, "residual": test.size, "iterations": test.size}
+        return {name: value / divisors.get(name, labels) for name, value in sums.items()}
 
     test = ClientData(data.test_x, data.test_y, data.test_size)
     train = () if predictor is None else (ClientData(data.x, data.y, data.size),)
     if not data.common_test:
-        return for_clients(judge, test, own, train, shared=(shared, predictor), executor=problem.executor)
+        return problem.for_clients(judge, test, own, train, shared=(shared, predictor))
 
     def judge_alike(client, own: dict, train: tuple, test: ClientData, *shared):
         return judge(test, own, train, *shared)
 
-    clients, test = jnp.arange(problem.num_clients), take(test, 0)
-    return for_clients(judge_alike, clients, own, train, shared=(test, shared, predictor), executor=problem.executor)
+    clients, test = jnp.arange(problem.num_clients), rows_of(test, 0)
+    return problem.for_clients(judge_alike, clients, own, train, shared=(test, shared, predictor))
 
 
-def message_bytes(messages: dict) -> dict[str, int]:
-    """Bytes a sampled client sends ('up') and receives ('down') in a round, from an algorithm's `messages(problem)`.
+def message_bytes(problem: Problem, algorithm: Any) -> dict[str, int]:
+    """Bytes that one client of the cohort sends ('up') and receives ('down') in a round; without a server, over a link.
 
-    >>> message_bytes({"up": {"w": jax.ShapeDtypeStruct((10, 2), jnp.float32)}, "down": {}})
-    {'up': 80, 'down': 0}
+    Counted on the trees that pass the channel when a round is traced; nothing is computed.
     """
-    return {
-        way: sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree)) for way, tree in messages.items()
-    }
+    state = jax.eval_shape(algorithm.init, problem, jax.random.key(0))
+    at = At(jnp.int32(0), jnp.arange(problem.num_clients), jax.random.key(0))
+    with counting() as found:
+        jax.eval_shape(lambda problem, state, at: algorithm.round(problem, state, at), problem, state, at)
+    return found

@@ -66,11 +66,15 @@ def check_parameters(file: Path, values: Mapping[str, Any]) -> None:
         check_type(f"{name} of {file.stem}", value, known[name].hint)
 
 
-def compute(item: Item, preset: str, values: Mapping[str, Any], *, force: bool = False) -> int:
-    """Fill the run store with what an item needs at a preset; returns how many runs that are."""
+def compute(item: Item, preset: str, values: Mapping[str, Any], **options: Any) -> int:
+    """Fill the run store with what an item needs at a preset; returns how many runs that are.
+
+    `options` are those of `experiment.run_all`.
+    """
     setup()  # here, because a Dask worker begins here, too
     runs = papers.settings(*item, preset, **values)
-    experiment.run_all(list(runs.values()), force=force, keep_state=papers.item(*item).get("final_states", False))
+    states = papers.item(*item).get("final_states", False) and not os.environ.get("FEDLAB_STORED_ONLY")
+    experiment.run_all(list(runs.values()), keep_state=states, **options)
     return len(runs)
 
 
@@ -89,23 +93,27 @@ def render(item: Item, preset: str, values: Mapping[str, Any], output: Path | No
     output.parent.mkdir(parents=True, exist_ok=True)
     values = {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
     watched = progress.watched()
-    before = os.environ.get("FEDLAB_BATCH")
-    os.environ["FEDLAB_BATCH"] = "1"  # the kernel inherits it: no progress bars in a stored notebook
+    # The kernel inherits both: no progress bars in a stored notebook, and of a GPU's memory no more than it needs,
+    # because this process may have computed, and holds its share.
+    batch = {"FEDLAB_BATCH": "1", "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
+    before = {name: os.environ.get(name) for name in batch}
+    os.environ.update(batch)
     try:
         quiet = {"progress_bar": watched, "extra_arguments": ["--log-level=ERROR"]}  # of the kernel
         papermill.execute_notebook(str(file), str(output), values, kernel_name="python3", **quiet)
     except papermill.PapermillExecutionError as error:
         raise NotebookFailed(f"{item} failed: {error.ename}: {error.evalue}\nwhere it stopped: {output}") from error
     finally:
-        os.environ.pop("FEDLAB_BATCH") if before is None else os.environ.update(FEDLAB_BATCH=before)
+        for name, value in before.items():
+            os.environ.pop(name) if value is None else os.environ.update({name: value})
     return output
 
 
-def produce(item: Item, preset: str, values: Mapping[str, Any], force: bool = False) -> str:
+def produce(item: Item, preset: str, values: Mapping[str, Any], **options: Any) -> str:
     """Compute what an item lacks, then render its notebook; returns a line that says what was done."""
     began = time.monotonic()
     check_parameters(path(item), {"preset": preset, **values})
     known = papers.parameters(*item, preset)
-    compute(item, preset, {name: value for name, value in values.items() if name in known}, force=force)
+    compute(item, preset, {name: value for name, value in values.items() if name in known}, **options)
     output = render(item, preset, values)
     return f"{item}  {preset}  {time.monotonic() - began:.1f} s  {output}"

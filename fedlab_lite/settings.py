@@ -1,19 +1,18 @@
 """Settings: everything that decides a run's numbers, as one typed, frozen, hashable record."""
 
-import inspect
 import json
 import types
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Union, get_args, get_origin
 
-from fedlab_lite.algorithms import algorithm_options, make_algorithm
+from fedlab_lite.algorithms import algorithm_defaults, algorithm_options, make_algorithm
+from fedlab_lite.channel import Channel
 from fedlab_lite.data import DATASETS, PARTITIONS
 from fedlab_lite.errors import InputError, choose
 from fedlab_lite.fusion import FUSIONS
 from fedlab_lite.graphs import GRAPHS
-from fedlab_lite.nn.deq import Solve
-from fedlab_lite.nn.model import MODELS, model_options
+from fedlab_lite.nn.model import MODELS, model_defaults
 
 Options = tuple[tuple, ...]  # sorted pairs (name, value)
 
@@ -50,15 +49,15 @@ def check_type(name: str, value, hint) -> None:
 def model_option_types(name: str) -> dict[str, type]:
     """The options of a model and their types, read off their defaults."""
     choose("model", name, MODELS)
-    signatures = inspect.signature(Solve).parameters | inspect.signature(MODELS[name][0].__init__).parameters
-    return {option: type(signatures[option].default) for option in model_options(name)}
+    return {option: type(default) for option, default in model_defaults(name).items()}
 
 
 def _normal(value, hint):
     """Ints where floats belong and lists where tuples belong have one spelling, so equal settings are equal."""
     if isinstance(value, list):
         return tuple(value)
-    return float(value) if hint is float else value
+    wants_float = float in (hint, *get_args(hint)) and int not in get_args(hint)
+    return float(value) if wants_float and isinstance(value, int) else value
 
 
 def _options(kind: str, name: str, options, types: Mapping[str, type]) -> Options:
@@ -84,12 +83,13 @@ class Settings:
     dataset: str = "glyphs"  # one of `data.DATASETS`: embedded ('glyphs', 'digits', 'textures', ...) or real
     partition: str = "natural"  # 'iid', 'by_label', 'dirichlet', 'natural'
     num_clients: int = 20
-    unseen_clients: int = 0  # of them, the last ones: they take no part and join when the others are judged
+    unseen_clients: int = 0  # of them, drawn at random: they take no part and join when the others are judged
     classes_per_client: int = 2  # for 'by_label'
     alpha: float = 0.5  # for 'dirichlet'
     train_size: int | None = None  # training rows over all clients; None: all there are
     test_size: int | None = None
     common_test: bool = False  # every client is judged on all test rows
+    validation_size: float = 0.0  # share of every client's training rows that is held out, to tune by
     shared_size: int = 0  # |D_s|, training rows held out for everybody, without labels
     shared_alpha: float = 0.0  # their label mix: 0: that of the data; else drawn from Dir(shared_alpha)
     data_seed: int = 0  # draws data and partition
@@ -104,6 +104,10 @@ class Settings:
     num_edges: int | None = None  # of a 'random' graph; None: as many as the ring
     graph_seed: int = 0  # draws a 'random' graph
     fusion: str = "own"  # what a client counts in the average: 'own' (the algorithm's), or another rule of `fusion`
+    message_clip: float | None = None  # longest message, in L2 norm; None: as long as it is
+    message_noise: float | None = None  # Gaussian noise on messages, its standard deviation in units of message_clip
+    message_bits: int | None = None  # bits a number of a message; None: as it is
+    message_loss: float | None = None  # probability that a message does not arrive
     eval_every: int = 1  # rounds between evaluations; the last round is always evaluated
     seeds: tuple[int, ...] = (0,)  # one trajectory each: initial params, cohorts, order of rows
 
@@ -125,7 +129,7 @@ class Settings:
         choose("data set", self.dataset, DATASETS)
         choose("partition", self.partition, PARTITIONS)
         least = {"num_clients": 1, "classes_per_client": 1, "train_size": 1, "test_size": 1, "data_seed": 0}
-        least |= {"shared_size": 0, "shared_alpha": 0, "graph_seed": 0}
+        least |= {"shared_size": 0, "shared_alpha": 0, "graph_seed": 0, "validation_size": 0}
         least |= {"num_rounds": 0, "cohort_size": 1, "eval_every": 1}
         for name, bound in least.items():
             value = getattr(self, name)
@@ -133,6 +137,9 @@ class Settings:
                 raise InputError(f"{name} must be at least {bound}, got {value}")
         if not self.alpha > 0:
             raise InputError(f"alpha must be positive, got {self.alpha}; Dirichlet parameters are 0.1 to 10 or so")
+        if self.validation_size >= 1:
+            raise InputError(f"validation_size is a share of the training rows, below 1, got {self.validation_size}")
+        self.channel()
         if not 0 <= self.unseen_clients < self.num_clients:
             raise InputError(
                 f"unseen_clients is {self.unseen_clients} of {self.num_clients} clients; at least one must train, "
@@ -151,8 +158,17 @@ class Settings:
         choose("fusion", self.fusion, FUSIONS)
         if self.graph:
             choose("graph", self.graph, GRAPHS)
-        if not self.seeds or len(set(self.seeds)) != len(self.seeds) or min(self.seeds) < 0:
-            raise InputError(f"seeds must be different integers >= 0, at least one, got {self.seeds}")
+        if (
+            not self.seeds
+            or len(set(self.seeds)) != len(self.seeds)
+            or not 0 <= min(self.seeds) <= max(self.seeds) < 2**31
+        ):
+            raise InputError(f"seeds must be different integers from 0 to 2^31 - 1, at least one, got {self.seeds}")
+
+    def channel(self) -> Channel | None:
+        """What happens to messages; None: nothing."""
+        options = {name: getattr(self, f"message_{name}") for name in ("clip", "noise", "bits", "loss")}
+        return Channel(**options) if any(value is not None for value in options.values()) else None
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "Settings":
@@ -167,8 +183,23 @@ class Settings:
         return values | {name: dict(values[name]) for name in ("model_options", "algorithm_options")}
 
     def canonical(self) -> str:
-        """One line of JSON, the same for equal settings on every machine."""
-        return json.dumps(self.to_dict(), sort_keys=True, separators=(",", ":"))
+        """What one seed's trajectory is named by: one line of JSON of what is not a default, the seeds left out.
+
+        So a spelled-out default, or one that a later version adds, names the same run. What a run is about is always in
+        it: data, model, algorithm, numbers of clients and rounds.
+        """
+        always = {"dataset", "model", "algorithm", "num_clients", "num_rounds"}
+        named = {
+            field.name: getattr(self, field.name)
+            for field in fields(self)
+            if field.name in always or (field.name != "seeds" and getattr(self, field.name) != field.default)
+        }
+        for kind, defaults in (
+            ("model_options", model_defaults(self.model)),
+            ("algorithm_options", algorithm_defaults(self.algorithm)),
+        ):
+            named[kind] = {name: value for name, value in getattr(self, kind) if value != defaults[name]}
+        return json.dumps(named, sort_keys=True, separators=(",", ":"))
 
     def describe(self) -> str:
         """A few words for a progress bar."""

@@ -1,13 +1,16 @@
 """The run store: finished runs, checkpoints and final states as files that are whole or not there.
 
-| file          | holds                                                   | format                                  |
-| ---           | ---                                                     | ---                                     |
-| `<key>.npz`   | a finished run: curves, final accuracies, how it was run | numpy arrays and JSON, at most 1 MB     |
-| `<key>.ckpt`  | an unfinished run: state, next round, curves so far     | msgpack after a line with its SHA-256   |
-| `<key>.state` | a finished run's final state, on request                | the same                                |
+| file                | holds                                                  | format                                |
+| ---                 | ---                                                    | ---                                   |
+| `<name>.npz`        | a finished run: curves and how it was run              | numpy arrays and JSON, at most 1 MB   |
+| `<name>.curves.npz` | all clients' curves, float16, where 1 MB is too little | numpy arrays and JSON                 |
+| `<name>.<what>.npz` | numbers that a figure took from the final state        | numpy arrays and JSON                 |
+| `<name>.ckpt`       | an unfinished run: state, next round, curves so far    | msgpack after a line with its SHA-256 |
+| `<name>.state`      | a finished run's final state, on request               | the same                              |
 
-A key names the settings, the data and the code that decides the numbers, so a file under a key never goes stale.
-No pickle anywhere: reading a file cannot run code.
+A run is one trajectory: settings with one seed. Its name says what decides its numbers (see `experiment.run_name`), so
+a file never goes stale. Finished runs are looked for in `$FEDLAB_RUNS`, then among those behind the committed figures,
+`figures/<paper>/runs/`; files are written to the former. No pickle anywhere: reading a file cannot run code.
 """
 
 import contextlib
@@ -17,22 +20,71 @@ import json
 import time
 import zipfile
 import zlib
+from collections.abc import Sequence
 from pathlib import Path
 
 import jax
 import numpy as np
 from flax import serialization
 
-from fedlab_lite.errors import CorruptFileError, FedlabError
-from fedlab_lite.files import runs_dir, sha256_of_arrays, write_atomic
+from fedlab_lite.errors import CorruptFileError, InputError
+from fedlab_lite.files import figures_dir, runs_dir, sha256_of_arrays, write_atomic
+from fedlab_lite.history import History
+from fedlab_lite.sharding import to_host
 
 MAX_BYTES = 1_000_000  # a finished run: small enough to send around by the hundred
 _HEADER = b"fedlab 1 sha256 "
 
 
-def path(key: str, kind: str) -> Path:
-    """Where `kind` ('npz', 'ckpt' or 'state') of the run `key` lies."""
-    return runs_dir() / f"{key}.{kind}"
+_META = ("message_bytes", "num_params", "seconds", "data_source", "data_fingerprint", "device", "versions", "diverged")
+_META += ("seeds", "num_rounds", "about", "headline", "trajectories_at_once")
+
+
+def path(name: str, kind: str) -> Path:
+    """Where `kind` ('npz', 'curves.npz', 'ckpt', 'state') of the run `name` is written."""
+    return runs_dir() / f"{name}.{kind}"
+
+
+def find(name: str, kind: str = "npz") -> Path | None:
+    """Where `kind` of a finished run is: in the store, or behind a committed figure; None: nowhere."""
+    places = (folder / f"{name}.{kind}" for folder in folders())
+    return next((place for place in places if place.exists()), None)
+
+
+def folders() -> list[Path]:
+    """Where finished runs lie: the store, and those behind the committed figures."""
+    return [runs_dir(), *sorted(figures_dir().glob("*/runs"))]
+
+
+def remove(file: Path) -> None:
+    """Of several processes that compute together, the first one removes; one that cannot be removed stays."""
+    if jax.process_index() == 0:
+        with contextlib.suppress(OSError):
+            file.unlink(missing_ok=True)
+
+
+def agree(name: str) -> None:
+    """Raise `InputError` unless all processes that compute together are about to train the same run."""
+    if jax.process_count() == 1:
+        return
+    from jax.experimental import multihost_utils
+
+    own = np.frombuffer(hashlib.sha256(name.encode()).digest(), np.uint8)
+    names = multihost_utils.process_allgather(own)
+    if (names != names[0]).any():
+        raise InputError(
+            f"process {jax.process_index()} is about to train {name}, another process something else; "
+            "start all processes with the same command, settings, data and version"
+        )
+
+
+def first_says(value: bool) -> bool:
+    """The first process's answer, for all."""
+    if jax.process_count() == 1:
+        return value
+    from jax.experimental import multihost_utils
+
+    return bool(multihost_utils.broadcast_one_to_all(np.array(value)))
 
 
 def corrupt(file: Path, reason: str) -> CorruptFileError:
@@ -42,10 +94,12 @@ def corrupt(file: Path, reason: str) -> CorruptFileError:
     )
 
 
-def set_aside(key: str) -> None:
+def set_aside(name: str) -> None:
     """Forget the run: what can be read is removed, what cannot is renamed to `<name>.corrupt`."""
-    for kind, read in (("npz", load_run), ("ckpt", load_tree), ("state", load_tree)):
-        file = path(key, kind)
+    taken = [
+        (file, load_arrays) for file in runs_dir().glob(f"{name}.*npz")
+    ]  # histories, and numbers from final states
+    for file, read in [*taken, (path(name, "ckpt"), load_tree), (path(name, "state"), load_tree)]:
         try:
             read(file)
             file.unlink(missing_ok=True)
@@ -65,21 +119,25 @@ def _digest(arrays: dict[str, np.ndarray], meta: dict) -> str:
     return sha256_of_arrays(dict(sorted(arrays.items())), json.dumps(meta, sort_keys=True).encode())
 
 
-def save_run(file: Path, arrays: dict[str, np.ndarray], meta: dict) -> Path:
-    """Write a finished run. `meta` is JSON; a checksum over everything goes in with it."""
+def save_arrays(file: Path, arrays: dict[str, np.ndarray], meta: dict) -> Path:
+    """Write arrays and a dictionary that JSON can hold; a checksum over everything goes in with them."""
+    return _write(file, _packed(arrays, meta))
+
+
+def _packed(arrays: dict[str, np.ndarray], meta: dict) -> bytes:
     text = json.dumps(meta | {"checksum": _digest(arrays, meta)}, sort_keys=True)
     buffer = io.BytesIO()
     np.savez_compressed(buffer, **arrays, meta=np.frombuffer(text.encode(), np.uint8))
-    if buffer.tell() > MAX_BYTES:
-        raise FedlabError(
-            f"the run would take {buffer.tell()} bytes in the store, more than {MAX_BYTES}; evaluate less often "
-            "(`eval_every`) or with fewer seeds"
-        )
-    return write_atomic(file, buffer.getvalue())
+    return buffer.getvalue()
 
 
-def load_run(file: Path) -> tuple[dict[str, np.ndarray], dict] | None:
-    """The arrays and the JSON of a finished run, None where there is no such file; `CorruptFileError` otherwise."""
+def _write(file: Path, content: bytes) -> Path:
+    """Of several processes that compute together, the first one writes."""
+    return write_atomic(file, content) if jax.process_index() == 0 else file
+
+
+def load_arrays(file: Path) -> tuple[dict[str, np.ndarray], dict] | None:
+    """What `save_arrays` wrote, None where there is no such file; `CorruptFileError` otherwise."""
     try:
         content = file.read_bytes()
     except FileNotFoundError:
@@ -104,11 +162,57 @@ def load_run(file: Path) -> tuple[dict[str, np.ndarray], dict] | None:
     return arrays, meta
 
 
+def save_history(name: str, history: History) -> Path:
+    """Store a finished run. One that is larger than a file may be has its clients' curves in a second file, as float16.
+
+    The accuracies at the end stay what they were to the last digit.
+    """
+    arrays = {f"metric {metric}": values for metric, values in history.metrics.items()}
+    arrays |= {"rounds": history.rounds, "client_curves": history.client_curves}
+    meta = {field: getattr(history, field) for field in _META}
+    content = _packed(arrays, meta)
+    if len(content) > MAX_BYTES:
+        curves = {"client_curves": arrays.pop("client_curves").astype(np.float16)}
+        save_arrays(path(name, "curves.npz"), curves, {})
+        content = _packed(arrays | {"client_accuracy": history.client_accuracy}, meta)
+    return _write(path(name, "npz"), content)
+
+
+def load_history(name: str) -> History | None:
+    """A finished run, None where there is none. Raises `CorruptFileError`."""
+    file = find(name)
+    found = load_arrays(file) if file else None
+    if found is None:
+        return None
+    arrays, meta = found
+    if (final := arrays.pop("client_accuracy", None)) is not None:
+        apart = find(name, "curves.npz")
+        curves = apart and load_arrays(apart)
+        if not curves:
+            raise corrupt(file, f"{name}.curves.npz, which has its clients' curves, is missing")
+        arrays["client_curves"] = curves[0]["client_curves"].astype(np.float32)
+        arrays["client_curves"][:, -1] = final
+    metrics = {key.removeprefix("metric "): array for key, array in arrays.items() if key.startswith("metric ")}
+    meta |= {"diverged": tuple(meta["diverged"]), "seeds": tuple(meta["seeds"])}
+    return History(metrics=metrics, rounds=arrays["rounds"], client_curves=arrays["client_curves"], **meta)
+
+
+def publish(names: Sequence[str], folder: Path) -> list[Path]:
+    """Copy what is stored of finished runs (histories, numbers taken from final states) to the folder of a figure."""
+    copies = []
+    for name in names:
+        for file in ((found := find(name)) and sorted(found.parent.glob(f"{name}.*npz"))) or []:
+            copies.append(folder / file.name)
+            if file.parent != folder:
+                write_atomic(copies[-1], file.read_bytes())
+    return copies
+
+
 def save_tree(file: Path, tree: dict) -> Path:
     """Write a dictionary of arrays, numbers and text."""
     payload = serialization.msgpack_serialize(tree)
     header = _HEADER + hashlib.sha256(payload).hexdigest().encode() + b"\n"
-    return write_atomic(file, header + payload)
+    return _write(file, header + payload)
 
 
 def load_tree(file: Path) -> dict | None:
@@ -127,7 +231,7 @@ def pack(tree) -> dict[str, np.ndarray]:
     """The leaves of a pytree (arrays, PRNG keys too) as numpy arrays by their number."""
 
     def to_numpy(leaf):
-        return np.asarray(jax.random.key_data(leaf) if _is_key(leaf) else leaf)
+        return to_host(jax.random.key_data(leaf) if _is_key(leaf) else leaf)
 
     return {str(index): to_numpy(leaf) for index, leaf in enumerate(jax.tree.leaves(tree))}
 

@@ -43,6 +43,11 @@ def with_options(settings: Settings, **options: float) -> Settings:
     return replace(settings, algorithm_options=dict(settings.algorithm_options) | options)
 
 
+def held_out(settings: Settings) -> Settings:
+    """The run that a trial is: with rows held out of every client's training rows, a fifth unless the settings say."""
+    return replace(settings, validation_size=settings.validation_size or 0.2)
+
+
 def score(history: History, metric: str = "accuracy") -> float:
     """Mean over seeds of a metric at the end (`History.final`); a seed that diverged counts as 0."""
     return float(np.where(history.diverged, 0.0, history.final(metric)).mean())
@@ -60,16 +65,20 @@ def tune(
 ) -> optuna.Study:
     """Search options of the algorithm for the largest `score`: log-uniform draws, after ten of them Optuna's TPE.
 
+    Trials are scored on rows held out of the training rows, see `held_out`; test rows decide nothing.
+
     Args:
       settings: the run; its options that are searched do not matter.
       spaces: option -> (low, high), both positive; options that are floats.
       num_trials: trials in all, those of earlier calls included, so the same call again trains nothing.
-      batch: trials drawn and run together, as one program.
+      batch: trials that are drawn before any of them is known.
+      metric: one that a judgement on held-out rows has: the task's headline ('accuracy') or 'loss'.
       seed: draws the trials; those of the runs are the settings'.
       progress: as `experiment.run_all`: a bar a batch.
 
-    Returns: a study in memory with `num_trials` trials: `best_params`, `best_value`, `trials`; a trial's user attribute
-      'diverged' says whether a seed of it did. The histories: `run_all` of `with_options(settings, **trial.params)`.
+    Returns: a study in memory with `num_trials` trials: `best_params`, `best_value`, `trials`; a trial's user
+      attributes are 'test', the same score on the test rows, for the report alone, and 'diverged', whether a seed of it
+      did. The histories: `run_all` of `with_options(held_out(settings), **trial.params)`.
 
     Raises: `InputError`, `CorruptFileError` (a damaged journal), and as `run_all`.
 
@@ -85,6 +94,7 @@ def tune(
         check_type(name, value, int)
         if value < least:
             raise InputError(f"{name} must be at least {least}, got {value}")
+    settings = held_out(settings)
     space = _distributions(settings, spaces)
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     journal = _open(_file(settings, space, batch, metric, seed), space)
@@ -94,8 +104,9 @@ def tune(
         histories = experiment.run_all([with_options(settings, **params) for params in asked], progress=progress)
         for number, (params, history) in enumerate(zip(asked, histories, strict=True), first):
             if number == len(journal.get_trials(deepcopy=False)):  # else it is there, from before or by another process
-                found = {"value": score(history, metric), "user_attrs": {"diverged": any(history.diverged)}}
-                journal.add_trial(create_trial(params=params, distributions=space, **found))
+                about = {"diverged": any(history.diverged), "test": score(history, metric)}
+                value = score(history, f"{metric}_validation")
+                journal.add_trial(create_trial(params=params, distributions=space, value=value, user_attrs=about))
     return _study(journal.trials[:num_trials])
 
 
@@ -135,7 +146,8 @@ def _file(settings: Settings, space: Mapping[str, FloatDistribution], batch: int
     except MissingDataError:  # computed on a machine that has the data: its runs are in the store
         data = ""
     ranges = {name: [ends.low, ends.high] for name, ends in space.items()}
-    text = json.dumps([experiment.run_key(plain, data), ranges, batch, metric, seed, SAMPLER])
+    names = [experiment.run_name(plain, run_seed, data) for run_seed in plain.seeds]
+    text = json.dumps([names, ranges, batch, metric, seed, SAMPLER])
     return files.cache_dir() / "tuning" / f"{hashlib.sha256(text.encode()).hexdigest()[:32]}.log"
 
 

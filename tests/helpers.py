@@ -1,15 +1,18 @@
-"""A problem small enough to compute by hand: two clients, one-dimensional quadratics."""
+"""A problem small enough to compute by hand: two clients, one-dimensional quadratics. And what every test runs."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedlab_lite.clients import Problem
 from fedlab_lite.data.federated import Federated
 from fedlab_lite.graphs import make_graph
 from fedlab_lite.nn.model import make_model
+from fedlab_lite.problem import At, Problem, Task
+from fedlab_lite.training import places
+
+KEY = jax.random.key(0)
 
 
 @dataclass(frozen=True)
@@ -18,6 +21,9 @@ class ScalarModel:
 
     theta: float = 0.0
     w: float = 0.0
+
+    name = "scalar"
+    constrained = False
 
     def init(self, key):
         return {"representation": {"theta": jnp.float32(self.theta)}, "head": {"w": jnp.float32(self.w)}}
@@ -41,15 +47,16 @@ class ScalarModel:
         return representation
 
 
-@jax.tree_util.register_dataclass
-@dataclass(frozen=True)
-class QuadraticProblem(Problem):
+class Quadratic(Task):
     """Loss of a row: (logit - y)^2 / 2, so a client with rows x = (1, 1) pulls theta + w to its mean y."""
 
-    model: ScalarModel = field(metadata={"static": True})
+    headline = "distance"
 
-    def row_loss(self, logits, y):
-        return (logits - y) ** 2 / 2
+    def row_loss(self, outputs, y):
+        return (outputs - y) ** 2 / 2
+
+    def metrics(self, outputs, y):
+        return {"distance": jnp.abs(outputs - y)}
 
 
 def quadratic_problem(targets, sizes, *, theta=0.0, w=0.0, executor="map"):
@@ -61,7 +68,7 @@ def quadratic_problem(targets, sizes, *, theta=0.0, w=0.0, executor="map"):
         x[i, :size], y[i, :size] = 1.0, target
     size = np.array(sizes, np.int32)
     data = Federated(x, y, size, x, y, size, np.zeros((0, 2), np.float32), "quadratic", "made by a test", 2)
-    return QuadraticProblem(data, ScalarModel(theta, w), executor)
+    return Problem(data, ScalarModel(theta, w), executor, task=Quadratic())
 
 
 def blobs(num_clients=5, classes=3, seed=0, sizes=None, shape=(6,), model="mlp", executor="map", **options):
@@ -80,3 +87,57 @@ def blobs(num_clients=5, classes=3, seed=0, sizes=None, shape=(6,), model="mlp",
     data = replace(data, shared_x=draw(24)[0])
     graph = make_graph("ring", len(sizes)) if len(sizes) > 1 else None
     return Problem(data, make_model(model, shape, classes, **options), executor, graph=graph)
+
+
+def some(*clients, key=KEY):
+    """A first round with these clients."""
+    return At(jnp.int32(0), jnp.array(clients), key)
+
+
+# An algorithm's numbers, the problem's arrays, cohort and key are arguments: what tests of one process run with the
+# same shapes is traced and compiled once.
+
+
+@jax.jit
+def init_program(algorithm, problem, key):
+    return algorithm.init(problem, key)
+
+
+@jax.jit
+def round_program(algorithm, problem, state, cohort, key):
+    new = algorithm.round(problem, state, problem.at(jnp.int32(0), cohort, key))
+    return jax.lax.with_sharding_constraint(new, places(algorithm, problem, new, 1))
+
+
+def init(algorithm, problem, key=KEY):
+    """A state where a round leaves it, so that the next finds its program compiled."""
+    state = init_program(algorithm, problem, key)
+    return jax.device_put(state, places(algorithm, problem, state, 1))
+
+
+def step(algorithm, problem, state, cohort, key=KEY):
+    """A round as training makes it."""
+    return round_program(algorithm, problem, state, cohort, key)
+
+
+def cohort_of(algorithm, problem, cohort):
+    """Everybody, where the algorithm has it so."""
+    return jnp.arange(problem.num_clients) if algorithm.everybody else jnp.asarray(cohort)
+
+
+def run_rounds(algorithm, problem, rounds, cohort):
+    state, cohort = init(algorithm, problem), cohort_of(algorithm, problem, cohort)
+    for t in range(rounds):
+        state = step(algorithm, problem, state, cohort, jax.random.fold_in(KEY, t))
+    return state
+
+
+def largest_gap(a, b):
+    """The largest difference of two trees, entry by entry."""
+    gaps = jax.tree.map(lambda x, y: float(np.abs(np.asarray(x, float) - np.asarray(y, float)).max(initial=0)), a, b)
+    return max(jax.tree.leaves(gaps))
+
+
+def assert_equal(a, b):
+    """The same bits in two trees."""
+    jax.tree.map(np.testing.assert_array_equal, a, b)

@@ -86,10 +86,13 @@ def kill_and_resume(kills: int, folder: Path, seed: int = 0) -> dict:
     finish(start(runs))
 
     def load(where):
-        (run,), (state,) = where.glob("*.npz"), where.glob("*.state")
-        arrays, meta = store.load_run(run)
-        meta.pop("seconds")
-        return arrays | store.load_tree(state)["state"], meta
+        arrays, metas = {}, {}
+        for file in where.glob("*.npz"):
+            found, metas[file.stem] = store.load_arrays(file)
+            metas[file.stem].pop("seconds")
+            found |= store.load_tree(file.with_suffix(".state"))["state"]
+            arrays |= {f"{file.stem} {name}": array for name, array in found.items()}
+        return arrays, metas
 
     (calm, calm_meta), (killed, killed_meta) = load(folder / "calm"), load(runs)
     same = calm_meta == killed_meta and calm.keys() == killed.keys()

@@ -7,36 +7,19 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import blobs, quadratic_problem
+from helpers import KEY, blobs, cohort_of, init, quadratic_problem, run_rounds, some, step
 
 from fedlab_lite.algorithms import ALGORITHMS, algorithm_options, make_algorithm
 from fedlab_lite.algorithms.fedeq import lagrangian_terms
-from fedlab_lite.clients import ClientData, Problem, take
+from fedlab_lite.clients import ClientData, rows_of
 from fedlab_lite.data.federated import Federated
 from fedlab_lite.errors import InputError
 from fedlab_lite.graphs import make_graph
 from fedlab_lite.metrics import evaluate, message_bytes
 from fedlab_lite.nn.model import count_params
+from fedlab_lite.problem import Problem
 
-KEY = jax.random.key(0)
 COHORT = jnp.array([0, 2, 3])
-
-
-@jax.jit  # an algorithm's numbers are arguments: what all tests run with the same shapes is traced once
-def init(algorithm, problem):
-    return algorithm.init(problem, KEY)
-
-
-@jax.jit
-def step(algorithm, problem, state, cohort, key):
-    return algorithm.round(problem, state, cohort, key)
-
-
-def run_rounds(algorithm, problem, rounds=3, cohort=COHORT):
-    state = init(algorithm, problem)
-    for t in range(rounds):
-        state = step(algorithm, problem, state, cohort, jax.random.fold_in(KEY, t))
-    return state
 
 
 @pytest.fixture(scope="module")
@@ -54,25 +37,32 @@ class TestEveryAlgorithm:
     def test_state_keeps_its_shapes_and_stays_finite(self, name, problem):
         algorithm = make_algorithm(name, lr=0.1)
         before = jax.eval_shape(algorithm.init, problem, KEY)
-        state = run_rounds(algorithm, problem)
+        state = run_rounds(algorithm, problem, 3, COHORT)
         assert jax.tree.map(lambda a: (a.shape, a.dtype), state) == jax.tree.map(lambda a: (a.shape, a.dtype), before)
         assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(state))
 
+    def test_what_clients_own_is_stacked_over_them(self, name, problem):
+        algorithm = make_algorithm(name)
+        state = jax.eval_shape(algorithm.init, problem, KEY)
+        for entry in algorithm.owned:
+            assert all(leaf.shape[0] == problem.num_clients for leaf in jax.tree.leaves(state.get(entry, {})))
+
     def test_loss_falls_for_the_sampled_clients(self, name, problem):
         algorithm = make_algorithm(name, lr=0.1)
-        judge = jax.jit(lambda problem, state: evaluate(problem, *algorithm.models(problem, state))["loss"])
+        judge = jax.jit(lambda problem, state: evaluate(problem, *algorithm.models(problem, state, KEY))["loss"])
         start = judge(problem, init(algorithm, problem))
-        assert float(judge(problem, run_rounds(algorithm, problem, 8))[COHORT].mean()) < 0.7 * float(start.mean())
+        trained = run_rounds(algorithm, problem, 8, COHORT)
+        assert float(judge(problem, trained)[COHORT].mean()) < 0.7 * float(start.mean())
 
     def test_every_client_has_a_whole_model(self, name, problem):
         algorithm = make_algorithm(name)
         state = jax.eval_shape(algorithm.init, problem, KEY)
         one = jax.eval_shape(problem.model.init, KEY)
-        others = jax.eval_shape(algorithm.other_models, problem, state)
+        others = jax.eval_shape(algorithm.other_models, problem, state, KEY)
         unseen = replace(problem, data=problem.data.split(2)[1])  # two newcomers
         joined = jax.eval_shape(algorithm.join, unseen, state, KEY)
         assert "" in joined
-        judged = [jax.eval_shape(algorithm.models, problem, state), *others.values(), *joined.values()]
+        judged = [jax.eval_shape(algorithm.models, problem, state, KEY), *others.values(), *joined.values()]
         for own, shared in judged:
             clients = 2 if any(own is models[0] for models in joined.values()) else problem.num_clients
             assert not own.keys() & shared.keys()
@@ -81,33 +71,47 @@ class TestEveryAlgorithm:
             assert shapes == jax.tree.map(lambda a: a.shape, one)
 
     def test_executors_agree(self, name, problem):
-        algorithm = make_algorithm(name, lr=0.1, batch_size=4)
-        want = run_rounds(algorithm, replace(problem, executor="loop"), 2)
+        algorithm = make_algorithm(name, lr=0.1)
+        want = run_rounds(algorithm, replace(problem, executor="loop"), 1, COHORT)
         for executor in ("map", "vmap"):
-            got = run_rounds(algorithm, replace(problem, executor=executor), 2)
+            got = run_rounds(algorithm, replace(problem, executor=executor), 1, COHORT)
             jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), got, want)
 
     def test_a_repeat_is_bit_equal(self, name, problem):
         algorithm = make_algorithm(name, lr=0.1)
-        a, b = run_rounds(algorithm, problem, 2), run_rounds(algorithm, problem, 2)
+        a, b = run_rounds(algorithm, problem, 2, COHORT), run_rounds(algorithm, problem, 2, COHORT)
         jax.tree.map(np.testing.assert_array_equal, a, b)
 
-    def test_vmapped_seeds_equal_single_runs(self, name, problem):
-        algorithm = make_algorithm(name, lr=0.1)
+    def test_trajectories_of_a_batch_equal_single_ones(self, name, problem):
+        """Seeds and a sweep over step sizes and epochs: one program, each row as if alone."""
+        algorithms = [make_algorithm(name, lr=lr, epochs=epochs) for lr, epochs in ((0.05, 1), (0.1, 2))]
         keys = jax.random.split(KEY, 2)
-        cohorts = jnp.array([[0, 1, 2], [1, 3, 4]])
-        states = jax.vmap(algorithm.init, (None, 0))(problem, keys)
-        together = jax.jit(jax.vmap(algorithm.round, (None, 0, 0, 0)))(problem, states, cohorts, keys)
-        for seed in range(2):
-            alone = algorithm.init(problem, keys[seed])
-            alone = step(algorithm, problem, alone, cohorts[seed], keys[seed])
-            jax.tree.map(lambda a, b, s=seed: np.testing.assert_allclose(a[s], b, atol=1e-6), together, alone)
+        cohorts = jnp.stack([cohort_of(algorithms[0], problem, cohort) for cohort in ([0, 1, 2], [1, 3, 4])])
+        states = [init(algorithm, problem, key) for algorithm, key in zip(algorithms, keys, strict=True)]
+        stacked = [jax.tree.map(lambda *leaves: jnp.stack(leaves), *rows) for rows in (algorithms, states)]
+        together = jax.jit(jax.vmap(step, (0, None, 0, 0, 0)))(stacked[0], problem, stacked[1], cohorts, keys)
+        for row, algorithm in enumerate(algorithms):
+            alone = step(algorithm, problem, states[row], cohorts[row], keys[row])
+            jax.tree.map(lambda a, b, i=row: np.testing.assert_allclose(a[i], b, atol=1e-6), together, alone)
 
     def test_a_round_does_not_depend_on_the_order_of_its_cohort(self, name, problem):
+        """Training deals it to the devices, with an idle place: 4 for 3; here it comes backwards, and as it is."""
         algorithm = make_algorithm(name, lr=0.1)
-        a = run_rounds(algorithm, problem, 2, COHORT)
-        b = run_rounds(algorithm, problem, 2, COHORT[::-1])
-        jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, atol=1e-6), a, b)
+        state, cohort = init(algorithm, problem), cohort_of(algorithm, problem, COHORT)
+        dealt = step(algorithm, problem, state, cohort)
+        at = problem.everyone(KEY) if algorithm.everybody else some(*COHORT[::-1].tolist())
+        plain = jax.jit(lambda algorithm, problem, state, at: algorithm.round(problem, state, at))
+        given = plain(algorithm, problem, state, at)
+        jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, atol=1e-6), dealt, given)
+
+    def test_idle_clients_keep_everything(self, name, problem):
+        algorithm, idle = make_algorithm(name, lr=0.1), jnp.array([1, 4])
+        before = init(algorithm, problem)
+        after = step(algorithm, problem, before, cohort_of(algorithm, problem, COHORT))
+        for part in set(algorithm.owned) & before.keys():
+            for a, b in zip(jax.tree.leaves(before[part]), jax.tree.leaves(after[part]), strict=True):
+                assert not np.array_equal(a[COHORT], b[COHORT])
+                assert algorithm.everybody or np.array_equal(a[idle], b[idle])
 
     def test_newcomers_do_better_than_the_untrained(self, name, problem):
         """Algorithms that adapt to a newcomer's rows, or whose shared params fit it, lower its loss."""
@@ -121,34 +125,21 @@ class TestEveryAlgorithm:
         start = evaluate(unseen, {}, problem.model.init(KEY))["loss"]
         assert float(loss.mean()) < 0.8 * float(start.mean())
 
-    def test_hyper_parameters_are_data(self, name, problem):
-        """A sweep over step sizes and epochs: one program, each row as if alone."""
-        algorithms = [make_algorithm(name, lr=lr, epochs=epochs) for lr, epochs in ((0.05, 1), (0.1, 2))]
-        together = jax.tree.map(lambda *leaves: jnp.stack(leaves), *algorithms)
-        state = algorithms[0].init(problem, KEY)
-        swept = jax.jit(jax.vmap(lambda a: a.round(problem, state, COHORT, KEY)))(together)
-        for row, algorithm in enumerate(algorithms):
-            alone = step(algorithm, problem, state, COHORT, KEY)
-            jax.tree.map(lambda a, b, i=row: np.testing.assert_allclose(a[i], b, atol=1e-6), swept, alone)
-
     def test_bytes(self, name, problem):
         params = jax.eval_shape(problem.model.init, KEY)
         whole, shared = 4 * count_params(params), 4 * count_params(params["representation"])
         outputs = 4 * len(problem.data.shared_x) * problem.data.num_classes
         want = 0 if name == "local" else shared if name in ("fedper", "fedrep", "fedeq") else whole
         want = outputs if name in ("cmfd", "fedf_admm") else want
-        assert message_bytes(make_algorithm(name).messages(problem)) == {"up": want, "down": want}
+        assert message_bytes(problem, make_algorithm(name)) == {"up": want, "down": want}
 
 
 # Two clients, row loss (theta + w - y)^2 / 2, y = 1 and 5, from theta = w = 0; one full-batch step of lr 0.5 an epoch:
 # a joint step moves theta and w by 0.5 y each; a step of one alone likewise.
-BOTH = jnp.array([0, 1])
-
-
-def one_round(name, sizes=(3, 1), cohort=BOTH, **options):
+def one_round(name, sizes=(3, 1), **options):
     problem = quadratic_problem([1.0, 5.0], sizes)
     algorithm = make_algorithm(name, lr=0.5, batch_size=4, epochs=1, **options)
-    return problem, algorithm, algorithm.round(problem, algorithm.init(problem, KEY), cohort, KEY)
+    return problem, algorithm, step(algorithm, problem, init(algorithm, problem), jnp.arange(2))
 
 
 def test_fedavg_by_hand():
@@ -161,8 +152,8 @@ def test_fedavg_by_hand():
 def test_fedavg_ft_by_hand():
     """From theta = w = 1: residual 2 - y = 1 and -3, so theta_i = 1 - 0.5 = 0.5 and 1 + 1.5 = 2.5; the global stays."""
     problem, algorithm, state = one_round("fedavg_ft", ft_epochs=1)
-    np.testing.assert_allclose(algorithm.models(problem, state)[0]["representation"]["theta"], [0.5, 2.5])
-    np.testing.assert_allclose(algorithm.other_models(problem, state)["global"][1]["head"]["w"], 1.0)
+    np.testing.assert_allclose(algorithm.models(problem, state, KEY)[0]["representation"]["theta"], [0.5, 2.5])
+    np.testing.assert_allclose(algorithm.other_models(problem, state, KEY)["global"][1]["head"]["w"], 1.0)
 
 
 def test_ditto_by_hand():
@@ -172,7 +163,7 @@ def test_ditto_by_hand():
     problem, algorithm, state = one_round("ditto", personal_epochs=1, prox=1.0)
     assert float(state["params"]["representation"]["theta"]) == pytest.approx(1.0)
     np.testing.assert_allclose(state["client_params"]["head"]["w"], [0.5, 2.5])
-    after = algorithm.round(problem, state, jnp.array([1]), KEY)
+    after = step(algorithm, problem, state, jnp.array([1]))
     np.testing.assert_allclose(after["client_params"]["head"]["w"], [0.5, 1.75])
     joined = algorithm.join(replace(problem, data=problem.data.split(1)[1]), state, KEY)[""][0]
     # a newcomer of y = 5, join_epochs = 3, from w = (1, 1): residual -3; 1 + 1.5 = 2.5; pull 1.5, residual 0: 1.75; ...
@@ -205,7 +196,7 @@ class TestNearestNeighbours:
 
     def answer(self, client, **options):
         problem = self.problem()
-        train = ClientData(*take((problem.data.x, problem.data.y, problem.data.size), client))
+        train = ClientData(*rows_of((problem.data.x, problem.data.y, problem.data.size), client))
         answer = make_algorithm("knn_per", **options).predictor()(problem, {}, train)
         return np.exp(answer(jnp.array([[0.2]]))[0])[0]
 
@@ -244,30 +235,88 @@ def test_fedrep_by_hand():
     assert float(state["theta"]["theta"]) == pytest.approx(0.5)
 
 
+FEDEQ = {"head_epochs": 1, "rho": 2.0, "dual_scale": 0.0}
+
+
 def test_fedeq_by_hand():
     """Round 1 as FedRep, but a uniform mean: theta_i = 0.25, 1.25, theta = 0.75; lambda_i = rho theta_i = 0.5, 2.5.
 
-    Round 2, rho = 2, client 1 alone, from its own theta_1 = 1.25, received theta = 0.75, w_1 = 2.5:
+    Round 2, rho = 2, client 1 alone, received theta = 0.75, w_1 = 2.5:
     head at theta: residual 0.75 + 2.5 - 5 = -1.75, w_1 = 3.375;
-    gradient at theta_1: (1.25 + 3.375 - 5) + lambda 2.5 + rho (1.25 - 0.75) = -0.375 + 2.5 + 1 = 3.125,
-    theta_1 = 1.25 - 0.5 * 3.125 = -0.3125; lambda_1 = 2.5 + 2 (-0.3125 - 0.75) = 0.375; theta = theta_1.
+    gradient at theta: (0.75 + 3.375 - 5) + lambda 2.5 = 1.625, theta_1 = 0.75 - 0.5 * 1.625 = -0.0625;
+    lambda_1 = 2.5 + 2 (-0.0625 - 0.75) = 0.875; theta = theta_1.
     """
-    options = {"head_epochs": 1, "rho": 2.0, "dual_scale": 0.0}
-    problem, algorithm, state = one_round("fedeq", **options)
+    problem, algorithm, state = one_round("fedeq", **FEDEQ)
     np.testing.assert_allclose(state["thetas"]["theta"], [0.25, 1.25])
     assert float(state["theta"]["theta"]) == pytest.approx(0.75)
     np.testing.assert_allclose(state["duals"]["theta"], [0.5, 2.5])
-    assert float(algorithm.monitor(problem, state)["consensus"]) == pytest.approx(0.5)
+    np.testing.assert_allclose(algorithm.monitor(problem, state)["consensus"], [0.5, 0.5])
 
-    after = algorithm.round(problem, state, jnp.array([1]), KEY)
+    after = step(algorithm, problem, state, jnp.array([1]))
     np.testing.assert_allclose(after["heads"]["w"], [0.5, 3.375])
-    np.testing.assert_allclose(after["thetas"]["theta"], [0.25, -0.3125])  # client 0 is idle: all of it stays
-    np.testing.assert_allclose(after["duals"]["theta"], [0.5, 0.375])
-    assert float(after["theta"]["theta"]) == pytest.approx(-0.3125)
+    np.testing.assert_allclose(after["thetas"]["theta"], [0.25, -0.0625])  # client 0 is idle: all of it stays
+    np.testing.assert_allclose(after["duals"]["theta"], [0.5, 0.875])
+    assert float(after["theta"]["theta"]) == pytest.approx(-0.0625)
 
-    received = replace(algorithm, start="received").round(problem, state, jnp.array([1]), KEY)
-    # gradient at theta: (0.75 + 3.375 - 5) + 2.5 = 1.625
-    np.testing.assert_allclose(received["thetas"]["theta"], [0.25, 0.75 - 0.5 * 1.625])
+
+def test_fedeq_that_starts_at_its_own_by_hand():
+    """Round 2 as above, but from theta_1 = 1.25: gradient (1.25 + 3.375 - 5) + 2.5 + rho (1.25 - 0.75) = 3.125."""
+    problem, algorithm, state = one_round("fedeq", start="own", **FEDEQ)
+    after = step(algorithm, problem, state, jnp.array([1]))
+    np.testing.assert_allclose(after["thetas"]["theta"], [0.25, 1.25 - 0.5 * 3.125])
+    np.testing.assert_allclose(after["duals"]["theta"], [0.5, 2.5 + 2 * (-0.3125 - 0.75)])
+
+
+def test_fedeq_server_argmin_by_hand():
+    """Round 1: theta_i + lambda_i / rho = 0.25 + 0.25 and 1.25 + 1.25, whose mean is theta = 1.5.
+
+    Round 2, client 1 alone: residual 1.5 + 2.5 - 5 = -1, w_1 = 3; gradient (1.5 + 3 - 5) + 2.5 = 2, theta_1 = 0.5;
+    lambda_1 = 2.5 + 2 (0.5 - 1.5) = 0.5; its sum is 0.75, that of client 0 still 0.5: theta = 0.625, the mean of both.
+    """
+    problem, algorithm, state = one_round("fedeq", server="argmin", **FEDEQ)
+    assert float(state["theta"]["theta"]) == pytest.approx(1.5)
+    after = step(algorithm, problem, state, jnp.array([1]))
+    np.testing.assert_allclose(after["thetas"]["theta"], [0.25, 0.5])
+    np.testing.assert_allclose(after["duals"]["theta"], [0.5, 0.5])
+    assert float(after["theta"]["theta"]) == pytest.approx(0.625)
+
+
+def test_fedeq_server_argmin_minimises_the_lagrangian_of_all_clients(problem):
+    """Line 4 with eq. (12), after rounds of other cohorts, and before the first, when duals are not zero."""
+    algorithm = make_algorithm("fedeq", lr=0.1, rho=0.5, dual_scale=0.1, server="argmin")
+    state = init(algorithm, problem)
+
+    def slope(theta, state):
+        terms = jax.vmap(lagrangian_terms, (0, None, 0, None))
+        return jax.grad(lambda theta: terms(state["thetas"], theta, state["duals"], 0.5).sum())(theta)
+
+    for t, cohort in enumerate(([0, 2, 3], [1, 2, 4])):
+        for leaf in jax.tree.leaves(slope(state["theta"], state)):
+            np.testing.assert_allclose(leaf, 0, atol=1e-5)
+        state = step(algorithm, problem, state, jnp.array(cohort), jax.random.fold_in(KEY, t))
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "where"),
+    [
+        ("fedeq", {"server": "argmin", "rho": 0.01, "dual_scale": 10.0}, "theta"),
+        ("dfedadmm", {"theta": 0.01, "lr": 1.0}, "client_params"),
+    ],
+)
+def test_duals_do_not_push_an_equilibrium_layer_out_of_its_ball(name, options, where):
+    """lambda / rho and p / theta make no convex combinations of what lies inside."""
+    problem = blobs(model="deq_mlp", width=16, features=8, kappa=0.95)
+    algorithm = make_algorithm(name, **options)
+    state = init(algorithm, problem)
+    if name == "dfedadmm":
+        keys = iter(jax.random.split(KEY, 99))
+        state["duals"] = jax.tree.map(lambda leaf: jax.random.normal(next(keys), leaf.shape), state["duals"])
+    for _ in range(2):
+        B = state[where].get("representation", state[where])["B"]
+        assert float(jnp.abs(B).sum(-1).max()) <= 0.95 + 1e-6
+        state = step(algorithm, problem, state, cohort_of(algorithm, problem, COHORT))
+    if name == "fedeq":
+        assert float(jnp.abs(state["mean"]["B"]).sum(-1).max()) > 2  # what is projected was outside
 
 
 @pytest.mark.parametrize("warm_start", ["never", "visit", "rounds"])
@@ -275,27 +324,17 @@ def test_fedeq_warm_start_finds_the_same_with_fewer_iterations(warm_start):
     """Tight solver: the trajectory does not depend on where it starts; kept equilibria are near the next ones."""
     problem = blobs(model="deq_mlp", width=16, features=8, tol=1e-6, max_iter=200, warm_iter=200)
     algorithm = make_algorithm("fedeq", lr=0.05, epochs=2, warm_start=warm_start)
-    cold = run_rounds(replace(algorithm, warm_start="never"), problem, 2)
-    warm = run_rounds(algorithm, problem, 2)
+    cold = run_rounds(replace(algorithm, warm_start="never"), problem, 2, COHORT)
+    warm = run_rounds(algorithm, problem, 2, COHORT)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-4), warm["theta"], cold["theta"])
     if warm_start == "rounds":
         x = problem.data.x[0, : problem.data.size[0]]
-        params = {"representation": take(warm["thetas"], 0), "head": take(warm["heads"], 0)}
+        params = {"representation": rows_of(warm["thetas"], 0), "head": rows_of(warm["heads"], 0)}
         z0 = warm["equilibria"][0, : problem.data.size[0]]
         assert z0.any(-1).all()
         assert not warm["equilibria"][1].any()  # client 1 was idle
         starts = [problem.model.forward(params, x, z0=start)[1].iterations.mean() for start in (None, z0)]
         assert starts[1] < 0.8 * starts[0]
-
-
-def test_fedeq_server_argmin_minimises_the_lagrangian():
-    _, _, state = one_round("fedeq", head_epochs=1, rho=2.0, dual_scale=0.0, server="argmin")
-
-    def lagrangian(theta):
-        terms = jax.vmap(lambda own, dual: lagrangian_terms({"theta": own}, {"theta": theta}, {"theta": dual}, 2.0))
-        return terms(state["thetas"]["theta"], state["duals"]["theta"]).sum()
-
-    assert float(jax.grad(lagrangian)(state["theta"]["theta"])) == pytest.approx(0.0, abs=1e-5)
 
 
 def test_fedeq_duals_start_random_and_small(problem):
@@ -304,14 +343,42 @@ def test_fedeq_duals_start_random_and_small(problem):
     assert float(duals.std()) == pytest.approx(1e-5, rel=0.2)
 
 
-def test_idle_clients_keep_everything(problem):
-    for name, owned in {"local": ["client_params"], "fedper": ["heads"], "fedeq": ["heads", "thetas", "duals"]}.items():
-        algorithm = make_algorithm(name, lr=0.1)
-        before = algorithm.init(problem, KEY)
-        after = algorithm.round(problem, before, COHORT, KEY)
-        for part in owned:
-            for a, b in zip(jax.tree.leaves(before[part]), jax.tree.leaves(after[part]), strict=True):
-                np.testing.assert_array_equal(a[jnp.array([1, 4])], b[jnp.array([1, 4])])
+class TestFedOpt:
+    """Clients as FedAvg's: they move theta and w by 0.5 and 2.5, weights 3/4 and 1/4, so the mean change is 1."""
+
+    def test_momentum_by_hand(self):
+        """Round 2: residuals 2 - 1 and 2 - 5 at (1, 1), changes -0.5 and 1.5, mean 0; the ball rolls on by 0.9."""
+        problem, algorithm, state = one_round("fedopt", server="momentum", server_lr=1.0, server_momentum=0.9)
+        assert float(state["params"]["head"]["w"]) == pytest.approx(1.0)
+        state = step(algorithm, problem, state, jnp.arange(2))
+        assert float(state["params"]["head"]["w"]) == pytest.approx(1.9)
+
+    def test_without_momentum_it_is_fedavg(self, problem):
+        fedopt = make_algorithm("fedopt", lr=0.1, server="momentum", server_lr=1.0, server_momentum=0.0)
+        got = run_rounds(fedopt, problem, 2, COHORT)["params"]
+        want = run_rounds(make_algorithm("fedavg", lr=0.1), problem, 2, COHORT)["params"]
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), got, want)
+
+    @pytest.mark.parametrize("server", ["adam", "yogi"])
+    def test_an_adaptive_step_by_hand(self, server):
+        """Delta = 1; Adam's first step, bias corrected, is eta Delta / (|Delta| + tau) = 0.1 / 1.5.
+
+        Yogi's second moment starts at optax' 1e-6 in place of 0, to which the step adds 0.01 Delta^2 sign(Delta^2 - v).
+        """
+        options = {"server_lr": 0.1, "server_momentum": 0.5, "beta2": 0.99, "tau": 0.5}
+        _, _, state = one_round("fedopt", server=server, **options)
+        second = 1.0 if server == "adam" else (1e-6 + 0.01) / 0.01
+        assert float(state["params"]["head"]["w"]) == pytest.approx(0.1 / (second**0.5 + 0.5), rel=1e-4)
+
+    def test_a_second_adam_step_by_hand(self):
+        """At w = theta = 0.1 / 1.5 = u: changes 0.5 (1 - 2u) and 0.5 (5 - 2u), mean 1 - u."""
+        options = {"server_lr": 0.1, "server_momentum": 0.5, "beta2": 0.99, "tau": 0.5}
+        problem, algorithm, state = one_round("fedopt", **options)
+        state = step(algorithm, problem, state, jnp.arange(2))
+        u = 0.1 / 1.5
+        first = (0.25 * 1 + 0.5 * (1 - u)) / (1 - 0.5**2)
+        second = (0.99 * 0.01 * 1 + 0.01 * (1 - u) ** 2) / (1 - 0.99**2)
+        assert float(state["params"]["head"]["w"]) == pytest.approx(u + 0.1 * first / (second**0.5 + 0.5), rel=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -322,7 +389,14 @@ def test_idle_clients_keep_everything(problem):
         ("fedavg", {"epochs": 1.5}, "epochs of algorithm fedavg is a int"),
         ("fedavg", {"lr": "fast"}, "lr of algorithm fedavg is a float"),
         ("fedavg", {"lr": -1.0}, "cannot be negative"),
-        ("fedavg", {"batch_size": 0}, "at least 1"),
+        ("fedavg", {"lr": float("nan")}, "lr of algorithm fedavg cannot be negative, infinite or NaN, got nan"),
+        ("fedavg", {"lr": float("inf")}, "lr of algorithm fedavg cannot be negative, infinite or NaN, got inf"),
+        ("fedavg", {"lr": None}, "lr of algorithm fedavg is a float, got None"),
+        ("fedavg", {"clip": "short"}, "clip of algorithm fedavg is a float or None, got 'short'"),
+        ("fedavg", {"clip": float("nan")}, "clip of algorithm fedavg cannot be negative, infinite or NaN"),
+        ("fedavg", {"clip": 0}, "clip of algorithm fedavg must be positive"),
+        ("fedavg", {"batch_size": 0}, "batch_size of algorithm fedavg must be positive"),
+        ("fedopt", {"server": "adma"}, "did you mean 'adam'"),
         ("fedeq", {"rho": 0.0}, "rho must be positive"),
         ("fedeq", {"start": "home"}, "unknown start of REP_UPDATE"),
         ("fedeq", {"warm_start": "always"}, "unknown warm_start of FeDEQ"),
@@ -336,7 +410,13 @@ def test_bad_hyper_parameters(name, options, message):
         make_algorithm(name, **options)
 
 
+@pytest.mark.parametrize("option", ["momentum", "weight_decay", "clip", "lr_decay"])
+def test_numbers_that_may_be_none(option):
+    assert getattr(make_algorithm("fedavg", **{option: None}), option) is None
+    assert isinstance(getattr(make_algorithm("fedavg", **{option: 1}), option), float)  # a leaf, like every step size
+
+
 def test_options_are_listed_with_types():
-    assert algorithm_options("fedrep") == {
-        "lr": float, "batch_size": int, "join_epochs": int, "epochs": int, "head_epochs": int
-    }  # fmt: skip
+    maybe = dict.fromkeys(("momentum", "weight_decay", "clip", "lr_decay"), float | None)
+    numbers = {"lr": float, "batch_size": int, "join_epochs": int, "epochs": int, "head_epochs": int}
+    assert algorithm_options("fedrep") == numbers | maybe

@@ -1,6 +1,7 @@
 """The command line: what it prints, what it refuses and with which exit code."""
 
 import json
+import os
 import subprocess
 import sys
 import tomllib
@@ -11,7 +12,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from fedlab_lite import experiment, figures, files, notebook, papers, report
+from fedlab_lite import figures, files, notebook, papers, report, store
 from fedlab_lite.__main__ import EXTRAS, main
 from fedlab_lite.errors import InputError, MissingDataError
 from fedlab_lite.papers import Item
@@ -43,7 +44,7 @@ def produced(monkeypatch):
     """What `run` would compute and render, without doing it."""
     calls = []
 
-    def produce(item, preset, values, force=False):
+    def produce(item, preset, values, force=False, **options):
         calls.append((str(item), preset, values, force))
         return str(item)
 
@@ -146,8 +147,8 @@ def test_compute_fills_the_store(capsys):
     assert "fedeq/fig04_mlp_vs_deq_mlp  quick  2 runs" in capsys.readouterr().out
     stored = sorted(files.runs_dir().iterdir())
     assert [file.suffix for file in stored] == [".npz", ".npz"]
-    settings = experiment.History.load(stored[0]).settings
-    assert (settings.dataset, settings.num_clients, settings.num_rounds) == ("textures", 3, 1)
+    history = store.load_history(stored[0].stem)
+    assert (history.about["dataset"], history.client_accuracy.shape, history.num_rounds) == ("textures", (1, 3), 1)
 
 
 BARE = """
@@ -265,13 +266,18 @@ def test_help_has_examples(command, capsys):
 
 def test_run_renders_and_reports_failures(checkout, monkeypatch, capsys):
     monkeypatch.setattr(notebook, "compute", lambda *args, **options: 0)
-    write_notebook(body="import os\nprint(preset, num_rounds, os.environ['FEDLAB_BATCH'])")
+    monkeypatch.setenv("XLA_PYTHON_CLIENT_PREALLOCATE", "true")
+    monkeypatch.delenv("FEDLAB_BATCH", raising=False)
+    own = "os.environ['FEDLAB_BATCH'], os.environ['XLA_PYTHON_CLIENT_PREALLOCATE']"
+    write_notebook(body=f"import os\nprint(preset, num_rounds, {own})")
     assert main(["run", "fig04_mlp", "-p", "num_rounds", "3"]) == 0
     out = capsys.readouterr().out
     rendered = checkout / "build" / "notebooks" / "fedeq" / "fig04_mlp_vs_deq_mlp.ipynb"
     assert "[1/1] fedeq/fig04_mlp_vs_deq_mlp  quick  " in out
     assert str(rendered) in out
-    assert nbformat.read(rendered, 4).cells[-1].outputs[0].text == "quick 3 1\n"
+    assert nbformat.read(rendered, 4).cells[-1].outputs[0].text == "quick 3 1 false\n"
+    assert os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] == "true"
+    assert "FEDLAB_BATCH" not in os.environ
     write_notebook(body="assert num_rounds is None, 'too few rounds'")
     assert main(["run", "fig04_mlp", "-p", "num_rounds", "3"]) == 1
     error = capsys.readouterr().err
@@ -299,7 +305,7 @@ def test_a_notebook_that_is_not_written_yet(checkout, produced, capsys):
 
 
 def test_one_bad_job_does_not_stop_the_others(checkout, monkeypatch, capsys):
-    def produce(item, preset, values, force):
+    def produce(item, preset, values, force, **options):
         if preset == "laptop":
             raise MissingDataError("fashion_mnist is not on this machine")
         return f"{item} {preset}"
@@ -362,7 +368,7 @@ def write_jobs(*presets):
 def test_jobs_run_on_a_dask_cluster(checkout, monkeypatch, capsys, fraction):
     import distributed
 
-    def produce(item, preset, values, force):
+    def produce(item, preset, values, force, **options):
         if item.stem == "tab03_accuracy":
             raise notebook.NotebookFailed(f"{item} failed")
         return f"{item} {preset} {values} {force}"
@@ -391,7 +397,7 @@ def test_a_killed_dask_worker_is_its_notebooks_error(checkout, monkeypatch, caps
     """And a worker has as many devices as a run without Dask: the same run gives the same bits."""
     import dask
 
-    def produce(item, preset, values, force):
+    def produce(item, preset, values, force, **options):
         import os
 
         if item.stem == "tab03_accuracy":

@@ -2,6 +2,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jaxtyping import TypeCheckError
 
 from fedlab_lite.deq.diagnostics import convergence_rate, jacobian_norm, spectral_radius
 from fedlab_lite.deq.solvers import fixed_point
@@ -75,3 +76,15 @@ def test_bad_input():
         jacobian_norm(lambda z: z, jnp.zeros((1, 1)), jax.random.key(0), 0)
     with pytest.raises(InputError, match="num_iters = 0"):
         spectral_radius(lambda z: z, jnp.zeros((1, 1)), jax.random.key(0), 0)
+
+
+def test_shapes_and_types_are_checked():
+    z = {"a": jnp.zeros((2, 3)), "b": jnp.zeros((3, 3))}  # 2 and 3 samples
+    for measure in (jacobian_norm, spectral_radius):
+        with pytest.raises(TypeCheckError, match="parameter 'z'"):
+            measure(lambda z: z, z, jax.random.key(0))
+        with pytest.raises(TypeCheckError, match="parameter 'key'"):
+            measure(lambda z: z, z["a"], 0)
+        assert measure(lambda z: z, np.zeros((2, 3), np.float32), jax.random.PRNGKey(0)).shape == (2,)
+    with pytest.raises(TypeCheckError, match="parameter 'trace'"):
+        convergence_rate(jnp.array([4, 2, 1]))

@@ -14,12 +14,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kill_and_resume import kill_and_resume
 
+from fedlab_lite import data as data_module
 from fedlab_lite import experiment, files, progress, store, training
-from fedlab_lite.algorithms import ALGORITHMS
-from fedlab_lite.algorithms.base import Algorithm, nothing_moves
-from fedlab_lite.clients import replicated
-from fedlab_lite.errors import CorruptFileError, InputError, MissingDataError, OutputError
-from fedlab_lite.experiment import History, Settings, final_state, run, run_all, run_key
+from fedlab_lite.algorithms import ALGORITHMS, make_algorithm
+from fedlab_lite.algorithms.base import Algorithm
+from fedlab_lite.data.federated import Federated
+from fedlab_lite.errors import CorruptFileError, InputError, MissingDataError, NotStoredError, OutputError
+from fedlab_lite.experiment import History, Problem, Settings, final_state, measured, run, run_all, run_name
+from fedlab_lite.nn.model import make_model
 
 
 @dataclass(frozen=True)
@@ -30,26 +32,28 @@ class Recorder(Algorithm):
         zeros = jax.tree.map(jnp.zeros_like, problem.model.init(key))
         return {"params": zeros, "seen": jnp.zeros(problem.num_clients), "key": key, "last": jnp.zeros(())}
 
-    def round(self, problem, state, cohort, key):
+    owned = ("seen",)
+
+    def round(self, problem, state, at):
+        cohort = at.cohort[at.order()]
         seen = state["seen"].at[cohort].add(1)
+        problem.downlink({})
+        problem.transmit(at, jnp.zeros((len(at.cohort), 5)))
         params = jax.tree.map(lambda leaf: leaf + self.lr, state["params"])
         distinct = jnp.all(jnp.diff(jnp.sort(cohort)) > 0)
-        return {"params": params, "seen": seen, "key": key, "last": jnp.float32(distinct)}
+        return {"params": params, "seen": seen, "key": at.key, "last": jnp.float32(distinct)}
 
-    def models(self, problem, state):
+    def models(self, problem, state, key):
         return {}, state["params"]
 
-    def other_models(self, problem, state):
-        return {"same": self.models(problem, state)}
+    def other_models(self, problem, state, key):
+        return {"same": self.models(problem, state, key)}
 
     def join(self, problem, state, key):
-        return {"": self.models(problem, state), "again": self.models(problem, state)}
+        return {"": self.models(problem, state, key), "again": self.models(problem, state, key)}
 
     def monitor(self, problem, state):
         return {"seen": state["seen"].sum(), "distinct": state["last"], "bias": state["params"]["head"]["bias"][0]}
-
-    def messages(self, problem):
-        return nothing_moves() | {"up": jax.ShapeDtypeStruct((5,), jnp.float32)}
 
 
 @pytest.fixture(autouse=True)
@@ -72,11 +76,8 @@ def same(a: History, b: History) -> bool:
     """Equal to the bit in all but the time taken."""
     arrays = [(a.rounds, b.rounds), (a.client_accuracy, b.client_accuracy)]
     arrays += [(a.metrics[name], b.metrics[name]) for name in a.metrics | b.metrics]
-    return all(x.dtype == y.dtype and np.array_equal(x, y) for x, y in arrays) and (
-        a.settings,
-        a.diverged,
-        a.data_fingerprint,
-    ) == (b.settings, b.diverged, b.data_fingerprint)
+    about = [(each.seeds, each.num_rounds, each.diverged, each.data_fingerprint) for each in (a, b)]
+    return all(x.dtype == y.dtype and np.array_equal(x, y) for x, y in arrays) and about[0] == about[1]
 
 
 # --- settings ---------------------------------------------------------------------------------------------------
@@ -120,6 +121,11 @@ def test_equal_settings_have_one_spelling():
             {"num_clients": 3, "budgets": [3, 10]},
             "one number of solver iterations, 1 or more, to each of the 3 clients",
         ),
+        ({"validation_size": 1.0}, "validation_size is a share of the training rows, below 1"),
+        ({"message_noise": 1.0}, "set message_clip as well"),
+        ({"message_clip": 0.0}, "must be positive and finite"),
+        ({"message_loss": 1.0}, r"must lie in \[0, 1\)"),
+        ({"seeds": [2**31]}, "from 0 to 2"),
         ({"num_clients": 2, "budgets": [0, 10]}, "one number of solver iterations, 1 or more"),
         ({"fusion": "iteration"}, "unknown fusion 'iteration'; did you mean 'iterations'"),
         ({"eval_every": 0}, "eval_every must be at least 1"),
@@ -171,9 +177,7 @@ def test_history_of_a_fake_algorithm_is_exact():
 @pytest.mark.parametrize("name", list(ALGORITHMS))
 def test_leaves_of_the_first_state_share_no_buffer(name):
     """Rounds donate the state; a buffer that is donated twice ends the process."""
-    group = [Settings(num_clients=5, algorithm=name, algorithm_options={"lr": lr}) for lr in (0.1, 0.2)]
-    algorithm, (keys, *_) = training.trajectories(group)
-    state = training.start(algorithm, jax.device_put(blobs(), replicated()), keys)
+    state = training.start([make_algorithm(name)], training.place_problem(blobs()), [jax.random.key(0)])
     leaves = [leaf for leaf in jax.tree.leaves(state) if leaf.size]
     shards = [shard.data.unsafe_buffer_pointer() for leaf in leaves for shard in leaf.addressable_shards]
     assert len(set(shards)) == len(shards)
@@ -191,8 +195,8 @@ def test_a_grid_of_step_sizes_and_penalties_is_one_program():
     assert training._round._cache_size() == 2
 
 
-def test_a_sweep_equals_its_runs_one_by_one(count_rounds):
-    """Runs that differ in floats and epochs are trajectories of one program; each is stored under its own name."""
+def test_one_name_one_number(count_rounds):
+    """The same bits alone, beside other seeds, and in a sweep; each trajectory is stored under its own name."""
     grid = [
         fedavg(
             algorithm="fedeq", algorithm_options={"rho": rho, "epochs": epochs, "lr": 0.1}, num_rounds=3, seeds=[0, 1]
@@ -200,29 +204,57 @@ def test_a_sweep_equals_its_runs_one_by_one(count_rounds):
         for rho, epochs in ((0.01, 1), (1.0, 1), (1.0, 2))
     ]
     together = run_all([*grid, fedavg(num_rounds=2)])
-    assert len(count_rounds) == 3 + 2
+    assert len(count_rounds) == 3 * 2 * 3 + 2 * 2
     assert [history.settings for history in together[:3]] == grid
     assert not list(files.runs_dir().glob("*.ckpt"))
+    assert len(list(files.runs_dir().glob("*.npz"))) == 3 * 2 + 2
     for settings, history in zip(grid, together, strict=False):
         assert run(settings).seconds == history.seconds  # read back
-        alone = run(settings, force=True)
-        assert alone.metrics.keys() == history.metrics.keys()
-        for name, values in alone.metrics.items():
-            np.testing.assert_allclose(history.metrics[name], values, atol=2e-6, err_msg=name)
-        np.testing.assert_allclose(history.client_accuracy, alone.client_accuracy, atol=1e-6)
+        assert same(run(settings, force=True), history)
+        for index, seed in enumerate(settings.seeds):
+            alone = run(replace(settings, seeds=(seed,)), force=True)
+            assert alone.metrics.keys() == history.metrics.keys()
+            for name, values in alone.metrics.items():
+                np.testing.assert_array_equal(history.metrics[name][index], values[0], err_msg=name)
+            np.testing.assert_array_equal(history.client_curves[index], alone.client_curves[0])
     assert not np.allclose(together[0].metrics["consensus"], together[1].metrics["consensus"])
+
+
+def test_a_new_seed_or_member_trains_itself_alone(count_rounds):
+    run(fedavg(seeds=(3, 4), num_rounds=2))
+    assert len(count_rounds) == 4
+    run(fedavg(seeds=(3, 4, 5), num_rounds=2))
+    assert len(count_rounds) == 6
+    run_all([fedavg(seeds=(3,), num_rounds=2, algorithm_options={"lr": lr, "epochs": 1}) for lr in (0.1, 0.2)])
+    assert len(count_rounds) == 8
+
+
+def test_trajectories_in_batches(count_rounds):
+    """An accelerator may train several at a time: other last bits, and the history says so."""
+    grid = [fedavg(num_rounds=2, algorithm_options={"lr": lr, "epochs": 1}) for lr in (0.1, 0.2)]
+    alone = run_all(grid)
+    assert len(count_rounds) == 8
+    batched = run_all(grid, force=True, trajectories_at_once=3)
+    assert len(count_rounds) == 8 + 2 * 2  # four trajectories: three, and one
+    assert [history.trajectories_at_once for history in alone] == [1, 1]
+    assert [history.trajectories_at_once for history in batched] == [3, 3]
+    for a, b in zip(alone, batched, strict=True):
+        np.testing.assert_allclose(a.metrics["loss"], b.metrics["loss"], atol=1e-5)
+    with pytest.raises(InputError, match="trajectories_at_once is 0"):
+        run_all(grid, trajectories_at_once=0)
 
 
 def test_a_killed_sweep_goes_on(monkeypatch, count_rounds):
     grid = [fedavg(algorithm_options={"lr": lr}, num_rounds=4) for lr in (0.1, 0.2)]
     want = run_all(grid, force=True)
     for settings in grid:
-        experiment.store.set_aside(run_key(settings, blobs().data.fingerprint()))
+        for seed in settings.seeds:
+            store.set_aside(run_name(settings, seed, blobs().data.fingerprint()))
     counted, calls = training._round, []
 
     def dies(*args, **kwargs):
         calls.append(1)
-        if len(calls) == 3:
+        if len(calls) == 4 + 3:
             raise KeyboardInterrupt
         return counted(*args, **kwargs)
 
@@ -230,9 +262,35 @@ def test_a_killed_sweep_goes_on(monkeypatch, count_rounds):
     with pytest.raises(KeyboardInterrupt):
         run_all(grid, checkpoint_seconds=0)
     got = run_all(grid)
-    assert len(calls) == 3 + 2  # two rounds were in the checkpoint
+    assert len(calls) == 4 + 3 + 2 + 2 * 4  # one seed was done, two rounds of the next were in its checkpoint
     for a, b in zip(got, want, strict=True):
         np.testing.assert_array_equal(a.metrics["loss"], b.metrics["loss"])
+
+
+def test_a_batch_that_was_killed_between_its_writes(monkeypatch):
+    """Its members stand at different rounds; each goes on from its own, to the same result."""
+    grid = [fedavg(algorithm_options={"lr": lr, "epochs": 1}, seeds=(3,), num_rounds=4) for lr in (0.1, 0.2)]
+    want = run_all(grid, trajectories_at_once=2)
+    for settings in grid:
+        store.set_aside(run_name(settings, 3, blobs().data.fingerprint()))
+    original, writes = store.save_tree, []
+
+    def dies(file, tree):
+        writes.append(file)
+        if len(writes) == 4:
+            raise Killed
+        return original(file, tree)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(store, "save_tree", dies)
+        with pytest.raises(Killed):
+            run_all(grid, trajectories_at_once=2, checkpoint_seconds=0)
+    stands = [store.load_tree(file)["progress"]["next"] for file in sorted(files.runs_dir().glob("*.ckpt"))]
+    assert sorted(stands) == [1, 2]
+    got = run_all(grid, trajectories_at_once=2)
+    assert not list(files.runs_dir().glob("*.ckpt"))
+    for a, b in zip(got, want, strict=True):
+        np.testing.assert_allclose(a.metrics["loss"], b.metrics["loss"], atol=1e-5)
 
 
 def test_newcomers_join_when_the_others_are_judged(monkeypatch):
@@ -248,6 +306,24 @@ def test_newcomers_join_when_the_others_are_judged(monkeypatch):
     recorded = run(recorder(num_rounds=1))
     np.testing.assert_array_equal(recorded.metrics["loss_unseen"], recorded.metrics["loss_unseen_again"])
     assert recorded.data_fingerprint != blobs().data.split(2)[0].fingerprint()  # newcomers' data count as well
+
+
+def test_the_pooled_accuracy_weighs_labels_and_not_clients():
+    """Two clients, 3 and 1 test rows that count; of a text, the characters that are no padding."""
+    model = make_model("mlp", (2,), 2, width=1, depth=1, features=0)
+    x, y = np.ones((2, 3, 2), np.float32), np.array([[0, 0, 0], [1, 0, 0]], np.int32)
+    data = Federated(x, y, np.array([3, 1]), x, y, np.array([3, 1]), x[0, :0], "rows", "made by a test", 2)
+    history = training.train(Problem(data, model), make_algorithm("local"), num_rounds=0)
+    own = history.client_accuracy[0]
+    assert sorted(own) == [0.0, 1.0]  # both clients hear the same answer
+    assert history.metrics["accuracy_pooled"][0, 0] == pytest.approx((3 * own[0] + own[1]) / 4)
+
+    texts = data_module.federated("roles", partition="natural", num_clients=2, train_size=20, test_size=8)
+    problem = Problem(texts, make_model("transformer4", texts.input_shape, texts.num_classes, width=8))
+    history = training.train(problem, make_algorithm("local"), num_rounds=0)
+    characters = [(texts.test_y[i, : texts.test_size[i]] > 0).sum() for i in range(2)]
+    want = np.average(history.client_accuracy[0], weights=characters)
+    assert history.metrics["accuracy_pooled"][0, 0] == pytest.approx(want, abs=1e-6)
 
 
 def test_evaluations_every_third_round_and_the_last():
@@ -282,9 +358,9 @@ def test_everybody_takes_part_without_a_cohort_size():
 
 
 def test_a_seed_gives_the_same_alone_and_in_a_batch():
-    both, alone = run(fedavg(seeds=(3, 4))), run(fedavg(seeds=(4,)))
+    both, alone = run(fedavg(seeds=(3, 4))), run(fedavg(seeds=(4,)), force=True)
     for name, values in alone.metrics.items():
-        np.testing.assert_allclose(values[0], both.metrics[name][1], rtol=1e-4, atol=1e-5)
+        np.testing.assert_array_equal(values[0], both.metrics[name][1])
     assert not np.allclose(both.metrics["loss"][0], both.metrics["loss"][1])
 
 
@@ -297,8 +373,9 @@ def test_divergence_is_reported_not_raised():
     history = run(fedavg(algorithm_options={"lr": 1e6, "epochs": 5}, num_rounds=3))
     assert history.diverged == (True, True)
     assert not np.isfinite(history.metrics["loss"][:, -1]).any()
-    assert same(history, History.load(next(files.runs_dir().glob("*.npz")))) is False  # NaN is not equal to NaN
-    assert History.load(next(files.runs_dir().glob("*.npz"))).diverged == (True, True)
+    again = run(fedavg(algorithm_options={"lr": 1e6, "epochs": 5}, num_rounds=3))
+    assert same(history, again) is False  # NaN is not equal to NaN
+    assert again.diverged == (True, True)
 
 
 def test_cohort_larger_than_the_data():
@@ -324,73 +401,78 @@ def count_rounds(monkeypatch):
 
 def test_a_finished_run_is_read_back(count_rounds):
     first = run(fedavg())
-    assert count_rounds == [0, 1, 2, 3, 4, 5]
+    assert count_rounds == [0, 1, 2, 3, 4, 5] * 2
     second = run(fedavg())
-    assert len(count_rounds) == 6
+    assert len(count_rounds) == 12
     assert same(first, second)
     assert second.seconds == first.seconds
-    assert [file.suffix for file in files.runs_dir().iterdir()] == [".npz"]
+    assert [file.suffix for file in files.runs_dir().iterdir()] == [".npz", ".npz"]
     forced = run(fedavg(), force=True)
-    assert len(count_rounds) == 12
+    assert len(count_rounds) == 24
     assert same(first, forced)
 
 
 def test_keep_state_recomputes_once(count_rounds):
     run(fedavg())
     _, state = final_state(fedavg())
-    assert len(count_rounds) == 12
+    assert len(count_rounds) == 24
     _, again = final_state(fedavg())
-    assert len(count_rounds) == 12
+    assert len(count_rounds) == 24
     assert jax.tree.all(jax.tree.map(np.array_equal, state, again))
     assert jax.tree.leaves(state)[0].shape[0] == 2  # the seed axis
 
 
-def test_keys_follow_settings_data_and_code(monkeypatch):
-    settings = fedavg()
-    base = experiment.run_key(settings, "a" * 64)
-    assert experiment.run_key(fedavg(), "a" * 64) == base
-    assert experiment.run_key(fedavg(num_rounds=7), "a" * 64) != base
-    assert experiment.run_key(settings, "b" * 64) != base
-    assert experiment.run_key(fedavg(seeds=(3,)), "a" * 64) != base
-    monkeypatch.setattr(experiment, "_normalised", lambda source: source.replace("steps", "stepz"))
-    experiment.numerics.cache_clear()
-    assert experiment.run_key(settings, "a" * 64) != base
-    experiment.numerics.cache_clear()
+def test_numbers_taken_from_the_final_state_are_kept(count_rounds):
+    """A figure that needs them draws itself again without the state."""
+
+    def biases(problem, state):
+        return {"bias": state["params"]["head"]["bias"]}
+
+    first = measured(recorder(seeds=(0, 1)), "biases", biases)
+    assert first["bias"].shape == (2, 3)
+    assert (first["bias"] == 4 * 0.01).all()
+    for file in files.runs_dir().glob("*.state"):
+        file.unlink()
+    rounds = len(count_rounds)
+    np.testing.assert_array_equal(measured(recorder(seeds=(0, 1)), "biases", biases)["bias"], first["bias"])
+    assert len(count_rounds) == rounds
 
 
-def test_comments_and_docstrings_do_not_change_the_code_key():
-    plain = "def f(x):\n    y = x + 1\n    return y\n\nclass A:\n    b = 1\n"
-    rich = (
-        '"""Module."""\n# note\ndef f(x):\n    """Add one."""\n    y = x + 1  # one\n\n    return (y)\n\n'
-        'class A:\n    """A."""\n    b = 1\n'
-    )
-    assert experiment._normalised(plain) == experiment._normalised(rich)
-    assert experiment._normalised(plain) != experiment._normalised(plain.replace("+ 1", "+ 2"))
+def test_runs_behind_committed_figures_are_read(count_rounds, monkeypatch):
+    history = run(fedavg())
+    measured(fedavg(), "norm", lambda problem, state: {"norm": jnp.ones(2)})
+    count_rounds.clear()
+    home = files.figures_dir() / "fedeq" / "runs"
+    copies = store.publish(experiment.run_names(history), home)
+    assert sorted(file.name for file in copies) == sorted(file.name for file in home.iterdir())
+    assert len(copies) == 4  # two seeds, and what was measured of each
+    for file in files.runs_dir().iterdir():
+        file.unlink()
+    assert same(run(fedavg()), history)
+    assert measured(fedavg(), "norm", None)["norm"].shape == (2, 2)
+    assert count_rounds == []
+    monkeypatch.setenv("FEDLAB_STORED_ONLY", "1")
+    assert same(run(fedavg()), history)
+    with pytest.raises(NotStoredError, match="2 of the runs are not stored"):
+        run(fedavg(num_rounds=9))
+    monkeypatch.delenv("FEDLAB_STORED_ONLY")
+    run(fedavg(), force=True)
+    assert len(count_rounds) == 12
+    assert sorted(copies) == sorted(home.iterdir())  # --force leaves what is committed alone
 
 
-def test_an_algorithm_is_hashed_with_what_it_builds_on():
-    import inspect
-
-    def names(algorithm):
-        found = experiment._with_imports(inspect.getmodule(algorithm), "fedlab_lite.algorithms.")
-        return {module.__name__.rpartition(".")[2] for module in found}
-
-    assert names(ALGORITHMS["fedavg_ft"]) == {"fedavg_ft", "fedavg", "base"}
-    assert names(ALGORITHMS["local"]) == {"local", "base"}
-
-
-def test_a_model_is_hashed_with_what_it_builds_on():
-    import inspect
-
-    from fedlab_lite.nn.model import MODELS
-
-    def names(model):
-        found = experiment._with_imports(inspect.getmodule(MODELS[model][0]), "fedlab_lite.nn.")
-        return {module.__name__.rpartition(".")[2] for module in found}
-
-    assert names("mlp") == {"mlp", "layers"}
-    assert names("fl_deq_resnet") == {"fl_deq", "deq", "layers"}
-    assert "deq" in names("deq_transformer")
+def test_a_run_too_large_for_one_file(monkeypatch):
+    monkeypatch.setattr(store, "MAX_BYTES", 1000)
+    history = run(fedavg())
+    names = sorted(file.name.partition(".")[2] for file in files.runs_dir().iterdir())
+    assert names == ["curves.npz", "curves.npz", "npz", "npz"]
+    again = run(fedavg())
+    np.testing.assert_array_equal(again.client_accuracy, history.client_accuracy)
+    np.testing.assert_allclose(again.client_curves, history.client_curves, atol=5e-4)
+    next(files.runs_dir().glob("*.curves.npz")).unlink()
+    with pytest.raises(CorruptFileError, match=r"curves.npz, which has its clients' curves, is missing"):
+        run(fedavg())
+    assert same(run(fedavg(), force=True), history)
 
 
 def test_a_run_from_elsewhere_is_shown_without_its_data(monkeypatch):
@@ -478,18 +560,18 @@ def interrupted(settings, monkeypatch, at=3):
 def test_checkpoints_are_written_by_the_clock(monkeypatch):
     with monkeypatch.context() as patch:
         written = []
-        patch.setattr(store, "save_tree", lambda file, tree: written.append(tree["next"]))
+        patch.setattr(store, "save_tree", lambda file, tree: written.append(tree["progress"]["next"]))
         run(fedavg(), checkpoint_seconds=1e9)
         assert written == []
         run(fedavg(), force=True, checkpoint_seconds=0)
-        assert written == [1, 2, 3, 4, 5]  # none after the last round
+        assert written == [1, 2, 3, 4, 5] * 2  # none after the last round
 
 
 def test_a_run_goes_on_where_it_was(monkeypatch, count_rounds):
     interrupted(fedavg(), monkeypatch)
     count_rounds.clear()
     resumed = run(fedavg())
-    assert count_rounds == [3, 4, 5]
+    assert count_rounds == [3, 4, 5, *range(6)]
     assert same(resumed, run(fedavg(), force=True))
 
 
@@ -521,7 +603,7 @@ def test_damaged_files_are_named_and_kept(monkeypatch, kind, damage):
 def test_a_checkpoint_of_another_shape_is_corrupt(monkeypatch):
     file = interrupted(fedavg(), monkeypatch)
     tree = store.load_tree(file)
-    tree["state"]["0"] = tree["state"]["0"][:, :1]
+    tree["state"]["0"] = tree["state"]["0"][:1]
     store.save_tree(file, tree)
     with pytest.raises(CorruptFileError, match="other shapes"):
         run(fedavg())
@@ -561,7 +643,7 @@ def test_two_runs_of_the_same_settings_at_once():
         patch.setattr(store, "save_tree", nested)
         outer = run(fedavg(), checkpoint_seconds=0)
     assert same(outer, inner[0])
-    assert [file.suffix for file in files.runs_dir().iterdir()] == [".npz"]
+    assert [file.suffix for file in files.runs_dir().iterdir()] == [".npz", ".npz"]
 
 
 def test_two_processes_at_once(tmp_path):
@@ -570,8 +652,8 @@ def test_two_processes_at_once(tmp_path):
     processes = [start(tmp_path / "shared", rounds=40) for _ in range(2)]
     for process in processes:
         finish(process)
-    (run_file,) = (tmp_path / "shared").glob("*.npz")
-    assert History.load(run_file).num_rounds == 40
+    runs = list((tmp_path / "shared").glob("*.npz"))
+    assert [store.load_arrays(file)[1]["num_rounds"] for file in runs] == [40, 40]
     assert not list((tmp_path / "shared").glob("*.ckpt"))
 
 

@@ -9,12 +9,12 @@ import pytest
 
 from fedlab_lite import files, notebook
 from fedlab_lite.algorithms import make_algorithm
-from fedlab_lite.clients import Problem
 from fedlab_lite.data import Federated, federated
 from fedlab_lite.data.partition import by_label, dirichlet, iid
 from fedlab_lite.graphs import make_graph
 from fedlab_lite.metrics import message_bytes
 from fedlab_lite.nn.model import count_params, make_model
+from fedlab_lite.problem import Problem
 
 SHAPES = {"fashion_mnist": (28, 28, 1), "cifar10": (32, 32, 3)}
 TABLE_III = {  # as printed
@@ -56,9 +56,9 @@ def test_bytes_of_a_link(dataset, shared, params_bytes, outputs_bytes, algorithm
     data = Federated.stack([row] * 10, [row] * 10, name=dataset, source="zeros", num_classes=10, shared_x=shared_x)
     problem = Problem(data, make_model("norm_cnn", SHAPES[dataset], 10), graph=make_graph("ring", 10))
     for share, expected in (("params", params_bytes), ("outputs", outputs_bytes)):
-        sent = message_bytes(make_algorithm(algorithm, share=share).messages(problem))
+        sent = message_bytes(problem, make_algorithm(algorithm, share=share))
         assert sent == {"up": expected, "down": expected}
-    assert message_bytes(make_algorithm("dec_fedavg").messages(problem))["up"] == params_bytes
+    assert message_bytes(problem, make_algorithm("dec_fedavg"))["up"] == params_bytes
 
 
 @pytest.fixture(scope="module")

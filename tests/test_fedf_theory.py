@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from fedlab_lite.algorithms import make_algorithm
-from fedlab_lite.clients import Problem
 from fedlab_lite.graphs import GRAPHS, make_graph
+from fedlab_lite.problem import At, Problem
 
 
 def exact(kind, num_clients, seed=0, num_edges=None):
@@ -36,6 +36,12 @@ def simulate(graph, rho, nu, rounds, seed=0, noise=0.0, pull=0.3):
     return [np.array(column) for column in zip(*rows, strict=True)], y
 
 
+def targets_of(algorithm, problem, state, outputs):
+    """Lines 6 and 7 of Algorithm 1 for every device, from what its neighbours send."""
+    at = At(0, np.arange(len(outputs)), jax.random.key(0))
+    return algorithm.targets(state, outputs, problem.exchange(at, outputs))
+
+
 def test_targets_are_the_recursion_dual_first():
     """(16), then y^ = M_i[y~] - lambda with the new lambda, so that y~ - rho (y~ - y^) is (18)."""
     algorithm = make_algorithm("fedf_admm", nu=0.25)
@@ -43,13 +49,13 @@ def test_targets_are_the_recursion_dual_first():
     outputs = np.array([[[1.0]], [[2.0]], [[6.0]]], np.float32)  # one shared point, one output
     state = {"multipliers": np.array([[[4.0]], [[0.0]], [[-8.0]]], np.float32), "errors": 0 * outputs}
     # neighbours' means 4, 1, 1; errors -3, 1, 5; multipliers .75 x (4, 0, -8) + errors = 0, 1, -1
-    targets, kept = algorithm.targets(problem, state, outputs)
+    targets, kept = targets_of(algorithm, problem, state, outputs)
     np.testing.assert_allclose(np.ravel(kept["multipliers"]), [0, 1, -1], atol=1e-6)
     np.testing.assert_allclose(np.ravel(targets), [4, 0, 2], atol=1e-6)
     rho, pull = 0.5, np.array([-3, 1, 5]) + np.array([0, 1, -1])
     distilled = np.ravel(outputs) - rho * (np.ravel(outputs) - np.ravel(targets))
     np.testing.assert_allclose(distilled, np.ravel(outputs) - rho * pull, atol=1e-6)
-    targets, kept = algorithm.targets(problem, kept, outputs)  # a second round: the multiplier remembers
+    targets, kept = targets_of(algorithm, problem, kept, outputs)  # a second round: the multiplier remembers
     np.testing.assert_allclose(np.ravel(kept["multipliers"]), [-3, 1.75, 4.25], atol=1e-6)
     np.testing.assert_allclose(np.ravel(targets), [7, -0.75, -3.25], atol=1e-6)
 
@@ -62,7 +68,7 @@ def test_targets_follow_the_simulation(kind):
         algorithm, problem = make_algorithm("fedf_admm", nu=nu), Problem(None, None, graph=graph)
         state = {"multipliers": np.zeros((7, 1, 1)), "errors": np.zeros((7, 1, 1))}
         for outputs, expected in zip(after, multipliers, strict=True):
-            targets, state = algorithm.targets(problem, state, outputs[:, None, None])
+            targets, state = targets_of(algorithm, problem, state, outputs[:, None, None])
             np.testing.assert_allclose(np.ravel(state["multipliers"]), expected, rtol=0, atol=1e-13)
             np.testing.assert_allclose(np.ravel(targets), graph.neighbour_mean @ outputs - expected, rtol=0, atol=1e-13)
 

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedlab_lite import figures, files
+from fedlab_lite import figures, files, report, store
 from fedlab_lite.errors import CorruptFileError, InputError, OutputError
+from fedlab_lite.experiment import run_names
 from fedlab_lite.history import History
 from fedlab_lite.settings import Settings
 
@@ -21,6 +22,9 @@ ITEM = ("fedeq", "fig04_mlp_vs_deq_mlp")
 def history(values, seeds=(0, 1), seconds=2.0, **settings) -> History:
     values = np.asarray(values, np.float32)
     return History(
+        seeds=seeds,
+        num_rounds=values.shape[1] - 1,
+        about={"dataset": "digits", "model": "mlp", "algorithm": "fedavg"},
         settings=Settings(num_rounds=values.shape[1] - 1, seeds=seeds, **settings),
         rounds=np.arange(values.shape[1]),
         metrics={"accuracy": values},
@@ -77,7 +81,7 @@ def test_the_json_has_the_fields_of_a_result():
         "data_source": "made by a test",
         "parameters": {"num_rounds": None, "lr": 0.1},
         "seeds": [0, 1],
-        "metrics": {"mlp": {"mean": 70.0, "std": 10.0, "n": 2}, "fedeq": {"mean": 60.0, "std": 0.0, "n": 2}},
+        "metrics": {"mlp": {"mean": 70.0, "std": 14.1421, "n": 2}, "fedeq": {"mean": 60.0, "std": 0.0, "n": 2}},
         "published": [{"name": "mlp", "value": 70, "where": "Fig. 4"}],
         "departures": ["smaller"],
         "provenance": {
@@ -224,6 +228,26 @@ def test_curves_mean_band_and_fixed_looks():
         figures.curves(RUNS, "lss", ax)
 
 
+def test_client_distribution_names_every_run():
+    import matplotlib.pyplot as plt
+
+    clients = {"fedeq": np.linspace(0.1, 0.9, 9), "fedavg": np.full(9, 0.4), "mlp": np.full(9, np.nan)}
+    runs = {
+        f"cifar10/{name}": replace(RUNS["mlp"], client_curves=np.tile(values.astype(np.float32), (2, 3, 1)))
+        for name, values in clients.items()
+    }
+    fig, ax = plt.subplots()
+    assert figures.client_distribution(runs, ax) is ax
+    fig.canvas.draw()
+    assert [text.get_text() for text in ax.get_yticklabels()] == ["FeDEQ", "FedAvg", "MLP"]
+    colours = [mpl.colors.to_hex(body.get_facecolor()[0]).upper() for body in ax.collections]
+    assert colours[0] == figures.LOOKS["fedeq"][1]
+    (median,) = (line for line in ax.lines if line.get_marker() not in ("", "None"))
+    assert median.get_xdata() == pytest.approx(50)
+    assert any(np.allclose(line.get_xdata(), 40) for line in ax.lines)  # clients that are all alike: a stroke
+    plt.close(fig)
+
+
 def test_labels_replace_names():
     import matplotlib.pyplot as plt
 
@@ -241,11 +265,20 @@ def test_every_look_is_its_own():
 
 def test_summary_and_match():
     metrics = figures.summary(RUNS, last=2)
-    assert metrics["mlp"] == {"mean": pytest.approx(0.65), "std": pytest.approx(0.1), "n": 2}
+    assert metrics["mlp"] == {"mean": pytest.approx(0.65), "std": pytest.approx(0.02**0.5), "n": 2}
     rows = figures.match(
         metrics, [{"name": "mlp", "value": 0.7, "where": "Fig. 4"}, {"name": "x", "value": 1, "where": ""}]
     )
     assert rows == [{"name": "mlp", "ours": metrics["mlp"]["mean"], "published": 0.7, "where": "Fig. 4"}]
+
+
+def test_one_seed_has_no_spread():
+    alone = {"mlp": history(RUNS["mlp"].metrics["accuracy"][:1], seeds=(0,))}
+    saved = save(alone, seeds=(0,))
+    assert json.loads(saved.json.read_text())["metrics"] == {"mlp": {"mean": 60.0, "std": None, "n": 1}}
+    (row,) = report._rows([figures.read_result(saved.json)])
+    assert row["numbers"] == ["mlp: 60 / 70"]
+    assert len(draw(alone).axes[0].collections) == 0  # no band either
 
 
 def test_accuracy_and_gap_are_of_the_last_tenth_but_of_ten_rounds_at_least():
@@ -270,3 +303,23 @@ def test_comparison_shows_gap_and_verdict():
     assert table.data["gap"].tolist()[0] == 0.25
     for part in ("1.25", "0.25", "✔", "✘", "–"):
         assert part in html
+
+
+def test_stored_runs_are_kept_beside_the_figure():
+    """Those behind a figure are copied; when it is made of others, the old ones go, unless another figure has them."""
+    runs = {}
+    for name, lr in (("one", 0.1), ("two", 0.2)):
+        runs[name] = history([[0.1, 0.5], [0.2, 0.6]], algorithm_options={"lr": lr})
+        for index, run_name in enumerate(run_names(runs[name])):
+            part = replace(runs[name], seeds=(index,), diverged=(False,), metrics={}, client_curves=np.zeros((1, 2, 1)))
+            store.save_history(run_name, part)
+    kept = files.figures_dir() / "fedeq" / "runs"
+
+    def lie():
+        return {file.stem for file in kept.iterdir()}
+
+    both = save({"one": runs["one"], "two": runs["two"]}, histories=runs)
+    assert lie() == {*run_names(runs["one"]), *run_names(runs["two"])}
+    assert json.loads(both.json.read_text())["runs"] == sorted(lie())
+    save({"one": runs["one"]}, histories={"one": runs["one"]})
+    assert lie() == {*run_names(runs["one"])}

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import blobs, quadratic_problem
+from helpers import KEY, blobs, init, largest_gap, quadratic_problem, step
 
 from fedlab_lite import training
 from fedlab_lite.algorithms import make_algorithm
@@ -14,7 +14,6 @@ from fedlab_lite.errors import InputError
 from fedlab_lite.experiment import Settings, build_problem, run
 from fedlab_lite.fusion import average, fusion_weights
 
-KEY = jax.random.key(0)
 SIZE, ITERATIONS = np.array([4, 2, 6]), np.array([3, 10, 10])
 TINY = {"dataset": "textures", "partition": "iid", "num_clients": 3, "train_size": 12, "test_size": 6, "num_rounds": 2}
 DEQ = {"model": "fl_deq_cnn", "model_options": {"channels": 8, "layers": 1, "pool": 8}, "seeds": (0,)}
@@ -58,9 +57,28 @@ def test_average():
     stacked = {"w": jnp.array([[1.0, 0.0], [3.0, 4.0]])}
     assert average(stacked, jnp.array([3, 1]))["w"].tolist() == [1.5, 1.0]
     assert jax.jit(average)(stacked, jnp.array([3, 1]))["w"].tolist() == [1.5, 1.0]
-    for weights in ([0.0, 0.0], [2.0, -1.0], [jnp.nan, 1.0]):
-        with pytest.raises(InputError, match="must not be negative, nor all 0"):
+    for weights in ([2.0, -1.0], [jnp.nan, 1.0], [jnp.inf, 1.0]):
+        with pytest.raises(InputError, match="must be finite and not negative"):
             average(stacked, jnp.array(weights))
+
+
+def test_average_of_what_counts_for_nothing():
+    """A row of weight 0 may hold anything; the mean of nothing is 0."""
+    stacked = {"w": jnp.array([[1.0, 0.0], [jnp.nan, jnp.inf]])}
+    assert average(stacked, jnp.array([2, 0]))["w"].tolist() == [1.0, 0.0]
+    assert average(stacked, jnp.zeros(2))["w"].tolist() == [0.0, 0.0]
+
+
+def test_average_in_an_order():
+    """Rows left out of it, idle places, count for nothing: they have weight 0."""
+    stacked, weights = {"w": jnp.array([[1.0], [9.0], [4.0]])}, jnp.array([3.0, 0.0, 1.0])
+    assert average(stacked, weights, order=jnp.array([2, 0]))["w"].tolist() == [1.75]
+
+
+@pytest.mark.parametrize("weight", [1e-30, 1.0, 1e30])
+def test_equal_weights_give_equal_bits_however_large(weight):
+    stacked = jax.random.normal(KEY, (7, 5))
+    np.testing.assert_array_equal(average(stacked, jnp.full(7, weight)), average(stacked, jnp.ones(7)))
 
 
 def test_fedavg_with_eq_14_by_hand():
@@ -68,40 +86,41 @@ def test_fedavg_with_eq_14_by_hand():
     problem = quadratic_problem([1.0, 5.0], [2, 2])
     problem = replace(problem, weight=jnp.array([3.0, 10.0]))
     algorithm = make_algorithm("fedavg", lr=0.25, epochs=1, batch_size=2)
-    state = algorithm.round(problem, algorithm.init(problem, KEY), jnp.arange(2), KEY)
+    state = step(algorithm, problem, init(algorithm, problem), jnp.arange(2))
     want = (3 * 0.25 * 1.0 + 10 * 0.25 * 5.0) / 13
     assert float(state["params"]["head"]["w"]) == pytest.approx(want)
     assert float(state["params"]["representation"]["theta"]) == pytest.approx(want)
 
 
-@pytest.mark.parametrize("name", ["fedavg", "fedavg_ft", "ditto", "fedper", "fedrep", "knn_per", "fedeq"])
+AVERAGING = ["fedavg", "fedavg_ft", "fedopt", "ditto", "fedper", "fedrep", "knn_per", "fedeq"]
+
+
+@pytest.mark.parametrize("name", AVERAGING)
 def test_every_algorithm_that_averages_takes_the_weights(name):
     """A client that counts for nothing leaves no trace in what the others share."""
     problem = blobs(sizes=[12, 12, 12])
     algorithm = make_algorithm(name, lr=0.1)
-    state = algorithm.init(problem, KEY)
-    step = jax.jit(algorithm.round)
+    state = init(algorithm, problem)
 
-    def shared(weight):
-        after = step(replace(problem, weight=jnp.array(weight)), state, jnp.arange(3), KEY)
+    def shared(weight, cohort):
+        after = step(algorithm, replace(problem, weight=jnp.array(weight)), state, cohort)
         return after.get("params", after.get("theta"))
 
-    other = step(replace(problem, weight=jnp.array([1.0, 1.0, 0.0])), state, jnp.arange(3), KEY)
-    alone = step(replace(problem, weight=jnp.array([1.0, 1.0])), state, jnp.arange(2), KEY)
-    for got, want in zip(*(jax.tree.leaves(s.get("params", s.get("theta"))) for s in (other, alone)), strict=True):
-        np.testing.assert_allclose(got, want, atol=1e-6)
-    gaps = jax.tree.map(lambda a, b: float(jnp.abs(a - b).max()), shared([1.0, 1.0, 1.0]), shared([9.0, 1.0, 1.0]))
-    assert max(jax.tree.leaves(gaps)) > 1e-4
+    everybody = jnp.arange(3)
+    other, alone = shared([1.0, 1.0, 0.0], everybody), shared([1.0, 1.0, 5.0], jnp.arange(2))
+    jax.tree.map(lambda got, want: np.testing.assert_allclose(got, want, atol=1e-6), other, alone)
+    equal, unequal = shared([1.0, 1.0, 1.0], everybody), shared([9.0, 1.0, 1.0], everybody)
+    assert largest_gap(equal, unequal) > 1e-4
 
 
 def test_devices_of_different_strength_train_in_one_round():
     """Each client's update is the one that a federation of its own strength would give it."""
     mixed = build_problem(Settings(**TINY, **DEQ, budgets=(3, 10, 5)))
     algorithm = make_algorithm("fedavg", lr=0.1, epochs=1)
-    params = algorithm.init(mixed, KEY)["params"]
+    params = init(algorithm, mixed)["params"]
 
     def updates(problem):
-        return algorithm.for_everybody(problem, algorithm.client_update, KEY, shared=(params,))
+        return algorithm.for_cohort(problem, algorithm.client_update, problem.everyone(KEY), shared=(params,))
 
     together = jax.jit(updates)(mixed)
     for client, budget in enumerate((3, 10, 5)):
@@ -140,7 +159,7 @@ def test_budgets_that_do_not_fit(values, message):
 def test_newcomers_bring_their_own_budget():
     settings = Settings(**TINY, **DEQ, budgets=(3, 10, 5), unseen_clients=1, fusion="iterations")
     problem = build_problem(settings)
-    assert problem.data.budget.tolist() == [3, 10]
-    assert problem.newcomers.budget.tolist() == [5]
-    assert problem.weight.tolist() == [3.0, 10.0]
+    assert problem.data.budget.tolist() == [3, 5]  # client 1 is drawn as the newcomer
+    assert problem.newcomers.budget.tolist() == [10]
+    assert problem.weight.tolist() == [3.0, 5.0]
     assert run(settings).metrics["accuracy_unseen"].shape == (1, 3)

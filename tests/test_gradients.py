@@ -4,10 +4,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jaxtyping import TypeCheckError
 
 from fedlab_lite.deq.gradients import BACKWARD_SOLVERS, GRADIENTS, equilibrium
+from fedlab_lite.deq.projection import project_linf
 from fedlab_lite.deq.solvers import SOLVERS
 from fedlab_lite.errors import InputError
+from fedlab_lite.nn.deq import dense_cell
 
 TIGHT = {"tol": 1e-11, "backward_tol": 1e-11, "max_iter": 300, "backward_max_iter": 300}
 
@@ -95,6 +98,23 @@ def test_the_forward_solver_does_not_change_value_or_gradient(problem, solver):
 def test_default_tolerances_in_float32_stay_within_a_thousandth(problem):
     single = jax.tree.map(lambda a: a.astype(jnp.float32), problem)
     assert relative_error(gradient_of(single), dense_gradient(*problem)) < 1e-3
+
+
+@pytest.mark.parametrize(("tol", "least", "most"), [(1e-3, 1e-4, 6e-4), (1e-4, 3e-5, 1.5e-4), (1e-5, 3e-6, 1.5e-5)])
+def test_the_error_of_the_gradient_is_what_the_docstring_says(tol, least, most):
+    """DEQ-MLP's cell of width 32, B in the ball: tol (and 1e-4 for the backward solver at most) in float32."""
+    rng = np.random.default_rng(0)
+    B = project_linf(jnp.asarray(rng.normal(size=(32, 32)) / 32**0.5, jnp.float32))
+    u, y = (jnp.asarray(rng.normal(size=(50, 32)), jnp.float32) for _ in range(2))
+
+    def slope(B, u, y, **options):
+        of = jax.grad(lambda B: jnp.sum(y * equilibrium(dense_cell, {"B": B}, u, jnp.zeros_like(u), **options)[0]))
+        return np.asarray(jax.jit(of)(B))
+
+    found = slope(B, u, y, tol=tol, backward_tol=min(tol, 1e-4))
+    with jax.enable_x64():
+        exact = slope(*(jnp.asarray(np.asarray(a, np.float64)) for a in (B, u, y)), **TIGHT)
+    assert least < relative_error(found, exact) < most
 
 
 def test_the_value_is_g_at_the_solvers_point(problem):
@@ -320,3 +340,10 @@ def test_a_budget_counts_forward_and_backward(problem):
 def test_bad_input(problem, options, message):
     with pytest.raises(InputError, match=message):
         loss(*problem, **options)
+
+
+def test_shapes_and_types_are_checked(problem):
+    params, x, z0, _ = problem
+    for options in ({"budget": jnp.array([2.5])}, {"tol": "1e-4"}, {"solver_options": 3}):
+        with pytest.raises(TypeCheckError, match=f"parameter '{next(iter(options))}'"):
+            equilibrium(layer, params, x, z0, **options)

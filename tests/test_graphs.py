@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from jaxtyping import TypeCheckError
 
 from fedlab_lite.errors import InputError
 from fedlab_lite.graphs import GRAPHS, Graph, check_mixing, make_graph, mix, spectral_gap
@@ -235,6 +236,23 @@ def test_graph_is_a_pytree_with_one_leaf():
     assert again.name == "ring"
     np.testing.assert_array_equal(again.adjacency, graph.adjacency)
     assert jax.tree.structure(make_graph("star", 5)) != structure
+
+
+def test_graphs_are_rebuilt_from_whatever_jax_puts_in_the_leaf():
+    graph = make_graph("ring", 4)
+    assert jax.tree.map(np.shape, graph).adjacency == (4, 4)
+    both = jax.tree.map(lambda *leaves: np.stack(leaves), graph, graph)
+    assert jax.vmap(lambda graph: graph.degree)(both).tolist() == [[2, 2, 2, 2]] * 2
+    assert jax.eval_shape(lambda graph: graph, graph).adjacency.shape == (4, 4)
+
+
+def test_shapes_and_types_are_checked():
+    with pytest.raises(TypeCheckError, match="return value"):
+        Graph(np.ones((2, 3), np.float32), "no square").neighbour_mean  # noqa: B018
+    with pytest.raises(TypeCheckError, match="parameter 'matrix'"):
+        mix(None, np.zeros(3))
+    with pytest.raises(TypeCheckError, match="parameter 'stacked'"):
+        mix(np.eye(3), {"w": "three"})
 
 
 def test_draw_shows_clients_edges_and_values():

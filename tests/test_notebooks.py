@@ -137,7 +137,7 @@ def test_generated_tables_are_fresh(readme):
 
 
 def test_readme_links_lead_somewhere():
-    for readme in (ROOT / "README.md", files.notebooks_dir() / "README.md"):
+    for readme in (ROOT / "README.md", ROOT / "CONTRIBUTING.md", files.notebooks_dir() / "README.md"):
         for target in re.findall(r"\]\((?!https?:|#)([^)#]+)", readme.read_text()):
             assert (readme.parent / target).exists(), f"{readme.name}: {target}"
 

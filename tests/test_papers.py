@@ -1,5 +1,7 @@
 """papers/*.toml: the printed numbers, the presets, and overrides that must fit."""
 
+from dataclasses import replace
+
 import pytest
 
 from fedlab_lite import papers
@@ -91,6 +93,17 @@ def test_the_paper_preset_is_the_papers():
     assert (fedrep.model, dict(fedrep.algorithm_options)["lr"]) == ("resnet34", 0.05)
     femnist = runs["femnist_200/fedavg"]
     assert (femnist.model, femnist.num_clients, dict(femnist.algorithm_options)["batch_size"]) == ("resnet20", 200, 10)
+
+
+@pytest.mark.parametrize("preset", ["laptop", "paper"])
+def test_line_9_as_printed_stands_beside_fedeq(preset):
+    """FeDEQ starts at the received theta, as eq. (24) has it; `fedeq_own` differs in that alone."""
+    runs = papers.settings("fedeq", "tab03_accuracy", preset)
+    pairs = [(run, runs[f"{name}_own"]) for name, run in runs.items() if name.endswith("/fedeq")]
+    assert len(pairs) == len({name.partition("/")[0] for name in runs})
+    for run, own in pairs:
+        assert dict(own.algorithm_options) == dict(run.algorithm_options) | {"start": "own"}
+        assert replace(own, algorithm_options=run.algorithm_options) == run
 
 
 def test_overrides_reach_every_run_that_takes_them():

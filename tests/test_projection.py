@@ -5,6 +5,7 @@ import optax
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from jaxtyping import TypeCheckError
 
 from fedlab_lite.deq.projection import project_linf
 from fedlab_lite.errors import InputError
@@ -152,3 +153,8 @@ def test_other_shapes_and_axes_are_refused():
         project_linf(jnp.ones(3))
     with pytest.raises(InputError, match="axis 2"):
         project_linf(jnp.eye(2), axis=2)
+
+
+def test_integers_are_refused_by_name():
+    with pytest.raises(TypeCheckError, match="parameter 'B'"):
+        project_linf(jnp.eye(2, dtype=int))

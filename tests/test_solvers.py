@@ -1,10 +1,17 @@
+import inspect
+import subprocess
+import sys
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from jaxtyping import TypeCheckError
 
+from fedlab_lite import graphs
+from fedlab_lite.deq import diagnostics, driver, gradients, projection, solvers
 from fedlab_lite.deq.solvers import SOLVERS, _weights, anderson, broyden, fixed_point
 from fedlab_lite.errors import InputError
 
@@ -293,3 +300,34 @@ def test_bad_input():
         anderson(lambda z: z, z, m=0)
     with pytest.raises(InputError, match="memory = 0"):
         broyden(lambda z: z, z, memory=0)
+
+
+def test_numpy_arrays_and_plain_numbers_are_taken():
+    for z0 in (np.ones((1, 3), np.float32), (np.zeros((1, 2)), [np.ones(1)])):
+        found = fixed_point(lambda z: jax.tree.map(lambda leaf: 0.5 * leaf, z), z0, budget=3)
+        assert jax.tree.structure(found.z) == jax.tree.structure(z0)
+        assert found.iterations.tolist() == [3]
+
+
+@every_solver
+def test_a_budget_that_is_no_whole_number_is_named(solver):
+    with pytest.raises(TypeCheckError, match="parameter 'budget'"):
+        solver(lambda z: 0.5 * z, jnp.ones((1, 2)), budget=jnp.array([2.5]))
+
+
+@pytest.mark.parametrize("module", [diagnostics, driver, gradients, projection, solvers, graphs])
+def test_every_public_function_says_what_it_takes_and_is_checked(module):
+    functions = inspect.getmembers(module, lambda f: inspect.isfunction(f) and f.__module__ == module.__name__)
+    public = [function for name, function in functions if not name.startswith("_")]
+    assert public
+    for function in public:
+        assert hasattr(function, "__wrapped__"), function  # by the checker, in tests
+        signature = inspect.signature(function)
+        assert signature.return_annotation is not inspect.Signature.empty, function
+        assert all(p.annotation is not inspect.Parameter.empty for p in signature.parameters.values()), function
+
+
+def test_outside_tests_nothing_is_checked():
+    code = "import sys; from fedlab_lite import graphs; from fedlab_lite.deq import gradients; "
+    code += "assert 'beartype' not in sys.modules and not hasattr(gradients.equilibrium, '__wrapped__')"
+    subprocess.run([sys.executable, "-c", code], check=True)

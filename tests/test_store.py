@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from fedlab_lite import files, store
-from fedlab_lite.errors import CorruptFileError, FedlabError, OutputError
+from fedlab_lite.errors import CorruptFileError, OutputError
 
 ARRAYS = st.dictionaries(
     st.text("abc ", min_size=1, max_size=4).filter(lambda name: name.strip() == name),
@@ -23,8 +23,8 @@ ARRAYS = st.dictionaries(
 @given(arrays=ARRAYS, note=st.text(max_size=8))
 def test_runs_come_back(tmp_path_factory, arrays, note):
     file = tmp_path_factory.mktemp("run") / "a.npz"
-    store.save_run(file, arrays, {"note": note, "number": 0.1})
-    found, meta = store.load_run(file)
+    store.save_arrays(file, arrays, {"note": note, "number": 0.1})
+    found, meta = store.load_arrays(file)
     assert meta == {"note": note, "number": 0.1}
     assert found.keys() == arrays.keys()
     assert all(found[n].dtype == a.dtype and found[n].tobytes() == a.tobytes() for n, a in arrays.items())
@@ -44,7 +44,7 @@ def test_trees_come_back_with_keys_and_structure(tmp_path):
 
 
 def test_missing_files_are_none(tmp_path):
-    assert store.load_run(tmp_path / "no.npz") is None
+    assert store.load_arrays(tmp_path / "no.npz") is None
     assert store.load_tree(tmp_path / "no.ckpt") is None
 
 
@@ -53,9 +53,9 @@ def test_no_flipped_bit_goes_unnoticed(tmp_path_factory, position, bit):
     """Either an error, or (in a zip's padding) the very same content."""
     folder = tmp_path_factory.mktemp("flip")
     arrays = {"x": np.arange(40, dtype=np.float32)}
-    run_file = store.save_run(folder / "a.npz", arrays, {"note": "n"})
+    run_file = store.save_arrays(folder / "a.npz", arrays, {"note": "n"})
     tree_file = store.save_tree(folder / "a.ckpt", arrays)
-    for file, load in ((run_file, store.load_run), (tree_file, store.load_tree)):
+    for file, load in ((run_file, store.load_arrays), (tree_file, store.load_tree)):
         content = bytearray(file.read_bytes())
         content[int(position * (len(content) - 1))] ^= 1 << bit
         file.write_bytes(content)
@@ -71,24 +71,17 @@ def test_no_flipped_bit_goes_unnoticed(tmp_path_factory, position, bit):
 def test_pickles_are_not_read(tmp_path):
     np.savez(tmp_path / "a.npz", x=np.array([{}], dtype=object))
     with pytest.raises(CorruptFileError):
-        store.load_run(tmp_path / "a.npz")
-
-
-def test_a_run_is_at_most_a_megabyte(tmp_path):
-    noise = np.random.default_rng(0).normal(size=200_000)
-    with pytest.raises(FedlabError, match="eval_every"):
-        store.save_run(tmp_path / "a.npz", {"x": noise}, {})
-    assert list(tmp_path.iterdir()) == []
+        store.load_arrays(tmp_path / "a.npz")
 
 
 def test_paper_sized_runs_fit(tmp_path):
     noise = np.random.default_rng(0).normal(size=(5, 401)).astype(np.float32)
-    file = store.save_run(tmp_path / "a.npz", {f"metric {i}": noise for i in range(8)}, {})
+    file = store.save_arrays(tmp_path / "a.npz", {f"metric {i}": noise for i in range(8)}, {})
     assert file.stat().st_size < 100_000
 
 
 def test_full_disk_leaves_what_was_there(tmp_path, monkeypatch):
-    file = store.save_run(tmp_path / "a.npz", {"x": np.zeros(3)}, {})
+    file = store.save_arrays(tmp_path / "a.npz", {"x": np.zeros(3)}, {})
     before = file.read_bytes()
 
     def full(handle):
@@ -96,7 +89,7 @@ def test_full_disk_leaves_what_was_there(tmp_path, monkeypatch):
 
     monkeypatch.setattr(files.os, "fsync", full)
     with pytest.raises(OutputError, match="No space left"):
-        store.save_run(file, {"x": np.ones(3)}, {})
+        store.save_arrays(file, {"x": np.ones(3)}, {})
     assert file.read_bytes() == before
     assert [f.name for f in tmp_path.iterdir()] == ["a.npz"]
 

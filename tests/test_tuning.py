@@ -1,6 +1,7 @@
 """tune: the same trials whatever happens in between, none run twice, damage and bad input named."""
 
 import math
+from dataclasses import replace
 
 import pytest
 from helpers import blobs
@@ -8,7 +9,7 @@ from helpers import blobs
 from fedlab_lite import experiment, files
 from fedlab_lite.errors import CorruptFileError, InputError, MissingDataError, OutputError
 from fedlab_lite.experiment import Settings, run_all
-from fedlab_lite.tuning import score, tune, with_options
+from fedlab_lite.tuning import held_out, score, tune, with_options
 
 FEDAVG = Settings(num_clients=3, num_rounds=1, algorithm_options={"epochs": 1, "lr": 0.1})
 SPACES = {"lr": (1e-3, 1.0)}
@@ -25,7 +26,7 @@ class FakeHistory:
         self.lr = dict(settings.algorithm_options)["lr"]
 
     def final(self, metric):
-        return [-abs(math.log10(self.lr) + 1)]
+        return [-abs(math.log10(self.lr) + 1) - (metric == "accuracy")]  # worse on the test rows
 
 
 class Runs(list):
@@ -47,7 +48,16 @@ class Runs(list):
 @pytest.fixture(autouse=True)
 def small_problem(monkeypatch, tmp_path):
     monkeypatch.setenv("FEDLAB_CACHE", str(tmp_path))
-    monkeypatch.setattr(experiment, "build_problem", lambda settings: blobs(3))
+    monkeypatch.setattr(experiment, "build_problem", problem_of)
+
+
+def problem_of(settings, seed=0):
+    """Three clients, with validation rows where the settings ask for some."""
+    problem = blobs(3, seed=seed)
+    if not settings.validation_size:
+        return problem
+    data, validation = problem.data.hold_out(settings.validation_size)
+    return replace(problem, data=data, validation=validation)
 
 
 def fake(monkeypatch, **options):
@@ -84,19 +94,34 @@ def undisturbed(monkeypatch):
 
 def test_real_runs_are_scored_stored_and_not_trained_again(monkeypatch):
     study = tune(FEDAVG, {"lr": (1e-3, 1e-1)}, num_trials=4, batch=2)
-    runs = [with_options(FEDAVG, **trial.params) for trial in study.trials]
-    assert [score(history) for history in run_all(runs)] == [trial.value for trial in study.trials]
+    histories = run_all([with_options(held_out(FEDAVG), **trial.params) for trial in study.trials])
+    assert [score(h, "accuracy_validation") for h in histories] == [trial.value for trial in study.trials]
     assert study.best_value == max(trial.value for trial in study.trials)
     assert all(1e-3 <= trial.params["lr"] <= 1e-1 for trial in study.trials)
-    assert all(trial.user_attrs == {"diverged": False} for trial in study.trials)
+    reported = [{"diverged": False, "test": score(history)} for history in histories]
+    assert [trial.user_attrs for trial in study.trials] == reported
     fake(monkeypatch, killed_after=0)  # trains nothing
     assert found(tune(FEDAVG, {"lr": (1e-3, 1e-1)}, num_trials=4, batch=2)) == found(study)
+
+
+def test_test_rows_decide_nothing(monkeypatch):
+    """With other test rows the same trials have the same values; only what is reported of them differs."""
+
+    def spoiled(settings):
+        problem = problem_of(settings)
+        return replace(problem, data=replace(problem.data, test_y=1 - problem.data.test_y.clip(0, 1)))
+
+    study = tune(FEDAVG, {"lr": (1e-2, 1e-1)}, num_trials=2, batch=2)
+    monkeypatch.setattr(experiment, "build_problem", spoiled)
+    other = tune(FEDAVG, {"lr": (1e-2, 1e-1)}, num_trials=2, batch=2)
+    assert [(t.params, t.value) for t in study.trials] == [(t.params, t.value) for t in other.trials]
+    assert [t.user_attrs["test"] for t in study.trials] != [t.user_attrs["test"] for t in other.trials]
 
 
 def test_a_diverging_trial_counts_as_nothing():
     study = tune(FEDAVG, {"lr": (9e29, 1e30)}, num_trials=2, batch=2)
     assert study.best_value == 0.0
-    assert study.best_trial.user_attrs == {"diverged": True}
+    assert study.best_trial.user_attrs == {"diverged": True, "test": 0.0}
 
 
 def test_the_search_goes_where_the_score_is_high(monkeypatch):
@@ -123,7 +148,7 @@ def test_options_that_are_searched_do_not_name_the_search(monkeypatch):
     assert runs.trained() == TRIALS
     tune(with_options(FEDAVG, epochs=2), SPACES, num_trials=TRIALS, batch=4, seed=3)
     assert runs.trained() == 2 * TRIALS
-    monkeypatch.setattr(experiment, "build_problem", lambda settings: blobs(3, seed=1))
+    monkeypatch.setattr(experiment, "build_problem", lambda settings: problem_of(settings, seed=1))
     search()  # other data
     assert runs.trained() == 3 * TRIALS
 
@@ -237,7 +262,7 @@ def test_a_place_that_cannot_be_written(monkeypatch, tmp_path):
         ({"lr": (0.1, 1.0)}, {"num_trials": 2.5}, "num_trials must be of type int"),
         ({"lr": (0.1, 1.0)}, {"batch": 0}, "batch must be at least 1"),
         ({"lr": (0.1, 1.0)}, {"seed": -1}, "seed must be at least 0"),
-        ({"lr": (0.1, 1.0)}, {"batch": 2, "metric": "acuracy"}, "no metric 'acuracy'"),
+        ({"lr": (0.1, 1.0)}, {"batch": 2, "metric": "acuracy"}, "no metric 'acuracy"),
     ],
 )
 def test_bad_input(spaces, options, message):

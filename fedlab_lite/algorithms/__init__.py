@@ -1,6 +1,8 @@
 """One file an algorithm. `ALGORITHMS` is the register: a new algorithm adds its line here."""
 
+import math
 from dataclasses import fields
+from typing import Any, get_args
 
 from fedlab_lite.algorithms.base import Algorithm
 from fedlab_lite.algorithms.cmfd import CMFD
@@ -13,6 +15,7 @@ from fedlab_lite.algorithms.fedavg import FedAvg
 from fedlab_lite.algorithms.fedavg_ft import FedAvgFT
 from fedlab_lite.algorithms.fedeq import FeDEQ
 from fedlab_lite.algorithms.fedf_admm import FedFADMM
+from fedlab_lite.algorithms.fedopt import FedOpt
 from fedlab_lite.algorithms.fedper import FedPer
 from fedlab_lite.algorithms.fedrep import FedRep
 from fedlab_lite.algorithms.knn_per import KNNPer
@@ -23,6 +26,7 @@ ALGORITHMS: dict[str, type[Algorithm]] = {
     "local": Local,
     "fedavg": FedAvg,
     "fedavg_ft": FedAvgFT,
+    "fedopt": FedOpt,
     "ditto": Ditto,
     "fedper": FedPer,
     "fedrep": FedRep,
@@ -43,6 +47,11 @@ def algorithm_options(name: str) -> dict[str, type]:
     return {field.name: field.type for field in fields(ALGORITHMS[name])}
 
 
+def algorithm_defaults(name: str) -> dict[str, Any]:
+    """The values of an algorithm's hyper-parameters where nothing else is said."""
+    return {field.name: field.default for field in fields(ALGORITHMS[name])}
+
+
 def make_algorithm(name: str, **options) -> Algorithm:
     """The algorithm `name` with these hyper-parameters.
 
@@ -54,13 +63,17 @@ def make_algorithm(name: str, **options) -> Algorithm:
     types = algorithm_options(name)
     for option, value in options.items():
         choose(f"option of algorithm {name}", option, types)
-        kinds = (int, float) if types[option] is float else (types[option],)
-        if not isinstance(value, kinds) or isinstance(value, bool):
-            raise InputError(
-                f"{option} of algorithm {name} is a {types[option].__name__}, got {value!r} ({type(value).__name__})"
-            )
-        if isinstance(value, int | float) and value < 0:
-            raise InputError(f"{option} of algorithm {name} cannot be negative, got {value}")
-    if options.get("batch_size", 1) == 0:
-        raise InputError(f"batch_size of algorithm {name} must be at least 1")
-    return ALGORITHMS[name](**{option: types[option](value) for option, value in options.items()})
+        kinds = get_args(types[option]) or (types[option],)
+        if isinstance(value, bool) or not isinstance(value, (*kinds, int) if float in kinds else kinds):
+            words = " or None".join([kinds[0].__name__, *[""] * (len(kinds) - 1)])
+            raise InputError(f"{option} of algorithm {name} is a {words}, got {value!r} ({type(value).__name__})")
+        if isinstance(value, int | float) and not 0 <= value < math.inf:
+            raise InputError(f"{option} of algorithm {name} cannot be negative, infinite or NaN, got {value}")
+    for option in ("batch_size", "clip"):
+        if options.get(option) == 0:
+            raise InputError(f"{option} of algorithm {name} must be positive, got 0")
+    return ALGORITHMS[name](**{option: _number(types[option], value) for option, value in options.items()})
+
+
+def _number(hint: Any, value: Any) -> Any:
+    return float(value) if value is not None and float in (hint, *get_args(hint)) else value

@@ -4,12 +4,16 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import Field, dataclass, fields
 from functools import partial
-from typing import ClassVar
+from typing import Any, ClassVar, get_args
 
 import jax
-import jax.numpy as jnp
+import optax
 
-from fedlab_lite.clients import Problem
+from fedlab_lite.clients import ClientData, local_train
+from fedlab_lite.errors import InputError
+from fedlab_lite.problem import At, Problem
+
+Models = tuple[dict, dict]
 
 
 @dataclass(frozen=True)
@@ -18,36 +22,42 @@ class Algorithm(ABC):
 
     A pytree: step sizes, penalties (all floats) and numbers of epochs are its leaves, everything else is its structure.
     So a compiled round takes them as data, and one program serves a whole grid of them; another integer or a word is
-    another program.
+    another program, and so is a number in place of None.
+
+    The state is a dictionary. The entries that `owned` names belong to the clients: their leaves are stacked over all
+    clients on axis 0, and lie shared out over the devices.
     """
 
-    lr: float = 0.01  # eta, step size of local SGD
+    lr: float = 0.01  # eta, step size of local training
     batch_size: int = 10  # rows a local step
+    momentum: float | None = None  # of local training: the heavy ball's share of the last step, from rest in each round
+    weight_decay: float | None = None  # added to the gradient: this times the params
+    clip: float | None = None  # a longer gradient (L2 norm over all params) is scaled to this length
+    lr_decay: float | None = None  # factor on the step sizes, a round
     join_epochs: int = 3  # passes over a newcomer's rows before it is judged (FeDEQ, Sec. V-B5)
 
+    version: ClassVar[int] = 2  # of its numbers: part of every run's name
     everybody: ClassVar[bool] = False  # whether each round needs all clients
+    owned: ClassVar[tuple[str, ...]] = ()  # entries of the state that belong to the clients
+    step_sizes: ClassVar[tuple[str, ...]] = ("lr",)  # what `lr_decay` applies to
 
     def __init_subclass__(cls, **kwargs):
         super().__init_subclass__(**kwargs)
         jax.tree_util.register_pytree_node(cls, _split, partial(_join, cls))
 
     @abstractmethod
-    def init(self, problem: Problem, key: jax.Array):
-        """The state before the first round: a pytree; what clients own is stacked on axis 0."""
+    def init(self, problem: Problem, key: jax.Array) -> dict:
+        """The state before the first round."""
 
     @abstractmethod
-    def round(self, problem: Problem, state, cohort: jax.Array, key: jax.Array):
-        """One communication round with the clients `cohort [m]`: pure and jit-able."""
+    def round(self, problem: Problem, state: dict, at: At) -> dict:
+        """One communication round with the clients `at.cohort`: pure and jit-able."""
 
     @abstractmethod
-    def models(self, problem: Problem, state) -> tuple[dict, dict]:
+    def models(self, problem: Problem, state: dict, key: jax.Array) -> Models:
         """What client i is judged with, `shared | own_i`: the parts `own`, stacked, and the parts `shared` by all."""
 
-    @abstractmethod
-    def messages(self, problem: Problem) -> dict:
-        """{'up': tree, 'down': tree} of `jax.ShapeDtypeStruct`: what crosses the network for one sampled client."""
-
-    def other_models(self, problem: Problem, state) -> dict[str, tuple[dict, dict]]:
+    def other_models(self, problem: Problem, state: dict, key: jax.Array) -> dict[str, Models]:
         """Further judgements by name, each like `models`."""
         return {}
 
@@ -55,49 +65,62 @@ class Algorithm(ABC):
         """How the models of `models` answer, if not by themselves: a pytree, called as `metrics.evaluate` says."""
         return
 
-    @abstractmethod
-    def join(self, problem: Problem, state, key: jax.Array) -> dict[str, tuple[dict, dict]]:
+    def join(self, problem: Problem, state: dict, key: jax.Array) -> dict[str, Models]:
         """The models of clients that took no part in the training, after adapting to their rows: `problem.data`.
 
         By judgement, '' being the headline, each like `models`.
         """
+        raise InputError(f"{type(self).__name__} does not say how newcomers join; give it a method `join`")
 
     def check(self, problem: Problem) -> None:
         """Raise `InputError` if these hyper-parameters do not fit this problem."""
         return
 
-    def monitor(self, problem: Problem, state) -> dict[str, jax.Array]:
-        """Scalars worth a curve: residuals, Lagrangians."""
+    def monitor(self, problem: Problem, state: dict) -> dict[str, jax.Array]:
+        """What is worth a curve: residuals, Lagrangians. Numbers, or `[clients]`, of which the mean is reported."""
         return {}
 
-    def for_cohort(self, problem: Problem, update: Callable, cohort: jax.Array, key: jax.Array, *rows, shared=()):
-        """`update(problem, data, key, *rows, *shared)`, a method of this algorithm, for every client of `cohort [m]`.
+    def optimizer(self, lr: jax.Array | float | None = None) -> optax.GradientTransformation:
+        """What a client trains with: SGD at `lr` (None: this algorithm's) with what is asked for of the rest."""
+        clip = [] if self.clip is None else [optax.clip_by_global_norm(self.clip)]
+        decay = [] if self.weight_decay is None else [optax.add_decayed_weights(self.weight_decay)]
+        return optax.chain(*clip, *decay, optax.sgd(self.lr if lr is None else lr, momentum=self.momentum))
 
-        The algorithm itself travels with what is shared, so that a sweep may batch its hyper-parameters.
+    def train(self, loss: Callable, params: Any, data: ClientData, key: jax.Array, **options: Any) -> Any:
+        """`clients.local_train` with this algorithm's optimizer and batch size."""
+        return local_train(loss, params, data, key, self.optimizer(), batch_size=self.batch_size, **options)
+
+    def of_round(self, index: jax.Array) -> "Algorithm":
+        """This algorithm as it is in round `index`: with the step sizes that `lr_decay` leaves."""
+        if self.lr_decay is None:
+            return self
+        names = [field.name for field in fields(self) if is_leaf(field, getattr(self, field.name))]
+        factors = [self.lr_decay**index if name in self.step_sizes else 1 for name in names]
+        leaves, structure = jax.tree.flatten(self)
+        return jax.tree.unflatten(structure, [leaf * by for leaf, by in zip(leaves, factors, strict=True)])
+
+    def for_cohort(self, problem: Problem, update: Callable, at: At, *rows: Any, shared: tuple = ()) -> Any:
+        """`update(problem, data, key, *rows, *shared)`, a method of this algorithm, for every client of the cohort.
+
+        The algorithm itself travels with what is shared, so that its numbers stay data.
         """
 
         def client(data, key, *args):
             *args, algorithm = args
             return update.__func__(algorithm, problem, data, key, *args)
 
-        return problem.for_cohort(client, cohort, key, *rows, shared=(*shared, self))
-
-    def for_everybody(self, problem: Problem, update: Callable, key: jax.Array, *rows, shared=()):
-        """`for_cohort` with all clients of the problem."""
-        return self.for_cohort(problem, update, jnp.arange(problem.num_clients), key, *rows, shared=shared)
-
-    def _sgd(self) -> dict:
-        return {"lr": self.lr, "batch_size": self.batch_size}
+        return problem.for_cohort(client, at, *rows, shared=(*shared, self))
 
 
-def is_leaf(field: Field) -> bool:
-    """Whether a hyper-parameter is data of a compiled round."""
-    return field.type is float or field.name.endswith("epochs")
+def is_leaf(field: Field, value: Any = 0.0) -> bool:
+    """Whether a hyper-parameter is data of a compiled round; one that is None is not."""
+    numbers = field.type is float or float in get_args(field.type) or field.name.endswith("epochs")
+    return numbers and value is not None
 
 
 def _split(algorithm: Algorithm):
     """Leaves (in order) and structure (names and values of the rest), as a pytree node is taken apart."""
-    leaves = [field.name for field in fields(algorithm) if is_leaf(field)]
+    leaves = [field.name for field in fields(algorithm) if is_leaf(field, getattr(algorithm, field.name))]
     rest = tuple((name, value) for name, value in vars(algorithm).items() if name not in leaves)
     return [getattr(algorithm, name) for name in leaves], (tuple(leaves), rest)
 
@@ -108,18 +131,3 @@ def _join(cls: type[Algorithm], structure, leaves) -> Algorithm:
     algorithm = object.__new__(cls)
     vars(algorithm).update(rest, **dict(zip(names, leaves, strict=True)))
     return algorithm
-
-
-def shapes(problem: Problem) -> dict:
-    """Shapes of the model's params, without computing them."""
-    return jax.eval_shape(problem.model.init, jax.random.key(0))
-
-
-def nothing_moves() -> dict:
-    """`messages` of an algorithm without communication."""
-    return {"up": {}, "down": {}}
-
-
-def both_ways(tree) -> dict:
-    """`messages` of an algorithm that sends the same tree up and down."""
-    return {"up": tree, "down": tree}

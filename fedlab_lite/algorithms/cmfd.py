@@ -3,15 +3,16 @@
 2022; as FedF-ADMM's Sec. VI-B5 compares with it. Its released code decides what that paper leaves open.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
 
-from fedlab_lite.algorithms.base import both_ways, shapes
-from fedlab_lite.algorithms.decentralised import Decentralised, neighbours
-from fedlab_lite.clients import Batch, ClientData, Problem, in_chunks, local_sgd
+from fedlab_lite.algorithms.decentralised import Decentralised
+from fedlab_lite.clients import Batch, ClientData, in_chunks, local_train
 from fedlab_lite.errors import InputError, choose
+from fedlab_lite.problem import At, Problem
 
 SHARES = ("outputs", "params")
 
@@ -30,6 +31,8 @@ class CMFD(Decentralised):
     distill_batch_size: int = 100  # rows a step of distillation
     share: str = "outputs"  # what crosses the network: 'outputs' on D_s, or 'params'
 
+    step_sizes: ClassVar[tuple[str, ...]] = ("lr", "rho")
+
     def __post_init__(self):
         choose("share", self.share, SHARES)
         if self.distill_batch_size < 1:
@@ -43,16 +46,30 @@ class CMFD(Decentralised):
                 "(FedF-ADMM: 1,000 for 10,000 training samples)"
             )
 
-    def local_phase(self, problem: Problem, data, key: jax.Array, params: dict, shared_x) -> tuple[dict, jax.Array]:
-        """Eq. (11), and the new model's outputs on D_s: w~_i and y~_i `[|D_s|, C]`."""
+    def outputs(self, problem: Problem, params: dict, shared_x: jax.Array) -> jax.Array:
+        """A model's class probabilities on D_s, `[|D_s|, C]`."""
+
+        def answer(x):
+            return jax.nn.softmax(problem.model.apply(params, x).astype(jnp.float32))
+
+        return in_chunks(answer, shared_x, jnp.int32(len(shared_x)), 100)
+
+    def local_phase(
+        self, problem: Problem, data: ClientData, key: jax.Array, params: dict, shared_x: jax.Array
+    ) -> tuple[dict, jax.Array]:
+        """Eq. (11), and the new model's outputs on D_s: w~_i and y~_i."""
         trained = self.client_update(problem, data, key, params)
+        return trained, self.outputs(problem, trained, shared_x)
 
-        def outputs(x):
-            return jax.nn.softmax(problem.model.apply(trained, x))
-
-        return trained, in_chunks(outputs, shared_x, jnp.int32(len(shared_x)), 100)
-
-    def distill(self, problem: Problem, data, key: jax.Array, params: dict, target: jax.Array, shared_x) -> dict:
+    def distill(
+        self,
+        problem: Problem,
+        data: ClientData,
+        key: jax.Array,
+        params: dict,
+        target: jax.Array,
+        shared_x: jax.Array,
+    ) -> dict:
         """Eq. (12), (23): from w~_i towards `target [|D_s|, C]`, which is held."""
 
         def loss(params: dict, batch: Batch):
@@ -61,24 +78,28 @@ class CMFD(Decentralised):
             return jnp.sum(gaps * batch.weight) / (2 * batch.weight.sum()), None
 
         shared = ClientData(shared_x, target, jnp.int32(len(shared_x)))
-        sgd = {"lr": self.rho, "epochs": self.distill_epochs, "batch_size": self.distill_batch_size}
-        return local_sgd(loss, params, shared, key, project=problem.project, **sgd)
+        options = {"epochs": self.distill_epochs, "batch_size": self.distill_batch_size, "project": problem.project}
+        return local_train(loss, params, shared, key, self.optimizer(self.rho), **options)
 
-    def targets(self, problem: Problem, state: dict, outputs: jax.Array) -> tuple[jax.Array, dict]:
-        """What each device distils, `[N, |D_s|, C]`, from everybody's outputs; and what it keeps of them."""
-        return neighbours(problem, outputs), {}
-
-    def round(self, problem: Problem, state: dict, cohort: jax.Array, key: jax.Array) -> dict:
-        local_key, distill_key = jax.random.split(key)
-        shared = (problem.data.shared_x,)
-        params, outputs = self.for_everybody(
-            problem, self.local_phase, local_key, state["client_params"], shared=shared
+    def received(self, problem: Problem, at: At, params: dict, outputs: jax.Array) -> jax.Array:
+        """M_i[y~_j], what every device makes of its neighbours' messages: outputs, or params that it evaluates."""
+        if self.share == "outputs":
+            return problem.exchange(at, outputs)
+        sent = problem.transmit(at, params, ways=("up", "down"))
+        evaluate = self.outputs
+        seen = problem.for_clients(
+            lambda params, shared_x: evaluate(problem, params, shared_x), sent, shared=(problem.data.shared_x,)
         )
-        targets, kept = self.targets(problem, state, outputs)
-        params = self.for_everybody(problem, self.distill, distill_key, params, targets, shared=shared)
-        return {"client_params": params} | kept
+        return problem.neighbours(at, seen, outputs)
 
-    def messages(self, problem: Problem) -> dict:
-        shape = (len(problem.data.shared_x), problem.data.num_classes)
-        outputs = {"outputs": jax.ShapeDtypeStruct(shape, jnp.float32)}
-        return both_ways(outputs if self.share == "outputs" else shapes(problem))
+    def targets(self, state: dict, outputs: jax.Array, mean: jax.Array) -> tuple[jax.Array, dict]:
+        """What each device distils, `[N, |D_s|, C]`, from its outputs and the neighbours' mean; what it keeps of it."""
+        return mean, {}
+
+    def round(self, problem: Problem, state: dict, at: At) -> dict:
+        local, distilling = (replace(at, key=key) for key in jax.random.split(at.key))
+        shared = (problem.data.shared_x,)
+        params, outputs = self.for_cohort(problem, self.local_phase, local, state["client_params"], shared=shared)
+        targets, kept = self.targets(state, outputs, self.received(problem, at, params, outputs))
+        params = self.for_cohort(problem, self.distill, distilling, params, targets, shared=shared)
+        return {"client_params": params} | kept

@@ -2,10 +2,8 @@
 
 from dataclasses import dataclass
 
-import jax
-
 from fedlab_lite.algorithms.decentralised import Decentralised, averaged
-from fedlab_lite.clients import Problem
+from fedlab_lite.problem import At, Problem
 
 
 @dataclass(frozen=True)
@@ -14,6 +12,6 @@ class DecFedAvg(Decentralised):
 
     beta: float = 0.5  # beta, averaging rate; 1 would oscillate on an even ring
 
-    def round(self, problem: Problem, state: dict, cohort: jax.Array, key: jax.Array) -> dict:
-        trained = self.for_everybody(problem, self.client_update, key, state["client_params"])
-        return {"client_params": averaged(problem, trained, self.beta)}
+    def round(self, problem: Problem, state: dict, at: At) -> dict:
+        trained = self.for_cohort(problem, self.client_update, at, state["client_params"])
+        return {"client_params": averaged(problem, trained, problem.exchange(at, trained), self.beta)}

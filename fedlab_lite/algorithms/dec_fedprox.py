@@ -1,13 +1,15 @@
 """DecFedProx: FedProx without a server, FedF-ADMM's Sec. VI-B2."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import jax
 import optax
 
 from fedlab_lite.algorithms.dec_fedavg import DecFedAvg
-from fedlab_lite.algorithms.decentralised import averaged, neighbours
-from fedlab_lite.clients import Batch, Problem, local_sgd
+from fedlab_lite.algorithms.decentralised import averaged
+from fedlab_lite.clients import Batch, ClientData
+from fedlab_lite.problem import At, Problem
 
 
 @dataclass(frozen=True)
@@ -20,18 +22,21 @@ class DecFedProx(DecFedAvg):
 
     prox: float = 0.1  # alpha, how strongly a device is tied to its neighbours' mean
 
+    owned: ClassVar[tuple[str, ...]] = ("client_params", "received")
+
     def init(self, problem: Problem, key: jax.Array) -> dict:
         state = super().init(problem, key)
         return state | {"received": state["client_params"]}
 
-    def prox_update(self, problem: Problem, data, key: jax.Array, params: dict, received: dict) -> dict:
+    def prox_update(self, problem: Problem, data: ClientData, key: jax.Array, params: dict, received: dict) -> dict:
         def loss(params: dict, batch: Batch):
             value, z = problem.loss(params, batch)
             gap = optax.tree.sub(params, received)
             return value + self.prox * optax.tree.vdot(gap, gap), z
 
-        return local_sgd(loss, params, data, key, epochs=self.epochs, project=problem.project, **self._sgd())
+        return self.train(loss, params, data, key, epochs=self.epochs, project=problem.project)
 
-    def round(self, problem: Problem, state: dict, cohort: jax.Array, key: jax.Array) -> dict:
-        trained = self.for_everybody(problem, self.prox_update, key, state["client_params"], state["received"])
-        return {"client_params": averaged(problem, trained, self.beta), "received": neighbours(problem, trained)}
+    def round(self, problem: Problem, state: dict, at: At) -> dict:
+        trained = self.for_cohort(problem, self.prox_update, at, state["client_params"], state["received"])
+        received = problem.exchange(at, trained)
+        return {"client_params": averaged(problem, trained, received, self.beta), "received": received}

@@ -1,16 +1,19 @@
 """What algorithms without a server have in common: a model a device, neighbours on a graph, averages with them."""
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
+import optax
 
-from fedlab_lite.algorithms.base import Algorithm, both_ways, shapes
+from fedlab_lite.algorithms.base import Algorithm, Models
 from fedlab_lite.algorithms.fedavg import FedAvg
-from fedlab_lite.clients import Problem, broadcast, local_sgd
+from fedlab_lite.clients import ClientData
 from fedlab_lite.errors import InputError
-from fedlab_lite.graphs import check_mixing, mix
+from fedlab_lite.fusion import average
+from fedlab_lite.graphs import check_mixing
+from fedlab_lite.problem import Problem
 
 
 @dataclass(frozen=True)
@@ -18,15 +21,16 @@ class Decentralised(Algorithm):
     """min sum_i C_i(w_i) such that neighbours agree, eq. (1)-(2) of FedF-ADMM; every device takes part in each round.
 
     The state has 'client_params', a model a device, all started from one w^0. A device is judged with its own model.
-    `messages` are what crosses one link of the graph in each direction.
+    What a device sends, it sends to all its neighbours: bytes are those of one link, up and down alike.
     """
 
     epochs: int = 1  # passes of the local update over the device's rows
 
     everybody: ClassVar[bool] = True
+    owned: ClassVar[tuple[str, ...]] = ("client_params",)
 
     def init(self, problem: Problem, key: jax.Array) -> dict:
-        return {"client_params": broadcast(problem.model.init(key), problem.num_clients)}
+        return {"client_params": problem.broadcast(problem.model.init(key))}
 
     def check(self, problem: Problem) -> None:
         name = type(self).__name__
@@ -38,37 +42,33 @@ class Decentralised(Algorithm):
             )
         check_mixing(problem.graph.neighbour_mean)
 
-    def client_update(self, problem: Problem, data, key: jax.Array, params: dict) -> dict:
-        """The local update, eq. (11): `epochs` of SGD on the device's own rows."""
-        return local_sgd(problem.loss, params, data, key, epochs=self.epochs, project=problem.project, **self._sgd())
+    def client_update(self, problem: Problem, data: ClientData, key: jax.Array, params: dict) -> dict:
+        """The local update: SGD on the device's own rows.
 
-    def models(self, problem: Problem, state: dict) -> tuple[dict, dict]:
+        Eq. (11) of FedF-ADMM is a gradient step on the sum of the losses over D_i; what stands for it here, as in the
+        papers' experiments, is minibatch SGD on their mean, so that a step size means the same for every device.
+        """
+        return self.train(problem.loss, params, data, key, epochs=self.epochs, project=problem.project)
+
+    def models(self, problem: Problem, state: dict, key: jax.Array) -> Models:
         return state["client_params"], {}
 
-    def join(self, problem: Problem, state: dict, key: jax.Array) -> dict[str, tuple[dict, dict]]:
+    def join(self, problem: Problem, state: dict, key: jax.Array) -> dict[str, Models]:
         """A newcomer starts at the mean of all devices' params (the papers do not say), then trains by itself."""
-        start = jax.tree.map(lambda leaf: leaf.mean(0), state["client_params"])
+        own = state["client_params"]
+        start = average(own, jnp.ones(len(jax.tree.leaves(own)[0])))
         alone = FedAvg(lr=self.lr, batch_size=self.batch_size)
-        return {"": alone.tuned(problem, {"params": start}, key, self.join_epochs)}
-
-    def messages(self, problem: Problem) -> dict:
-        return both_ways(shapes(problem))
+        return {"": alone.tuned(problem, start, key, self.join_epochs)}
 
     def monitor(self, problem: Problem, state: dict) -> dict[str, jax.Array]:
-        """'consensus': (1/N) sum_i ||w_i - mean w||_2."""
-        squares = [
-            jnp.sum(jnp.square(leaf - leaf.mean(0)).reshape(leaf.shape[0], -1), axis=1)
-            for leaf in jax.tree.leaves(state["client_params"])
-        ]
-        return {"consensus": jnp.sqrt(sum(squares)).mean()}
+        """'consensus': ||w_i - mean w||_2, of which the mean over the devices is reported."""
+        own = state["client_params"]
+        mean = average(own, jnp.ones(problem.num_clients))
+        gap = jax.tree.map(lambda own, mean: own - mean, own, mean)
+        return {"consensus": jax.vmap(optax.tree.norm)(gap)}
 
 
-def neighbours(problem: Problem, stacked):
-    """M_i[x_j], the mean over the neighbours of i, itself excluded, for every device; leaves `[N, ...]`."""
-    return mix(problem.graph.neighbour_mean, stacked)
-
-
-def averaged(problem: Problem, stacked, beta: float):
-    """Eq. (21): (1 - beta) w_i + beta M_i[w_j]."""
-    mean = neighbours(problem, stacked)
-    return jax.tree.map(lambda own, others: (1 - beta) * own + beta * others, stacked, mean)
+def averaged(problem: Problem, stacked: Any, mean: Any, beta: float) -> Any:
+    """Eq. (21): (1 - beta) w_i + beta M_i[w_j], inside the model's constraint set, if it has one."""
+    mixed = jax.tree.map(lambda own, others: (1 - beta) * own + beta * others, stacked, mean)
+    return problem.for_clients(problem.project, mixed) if problem.model.constrained else mixed

@@ -5,14 +5,17 @@ its family (FedSpeed, FedDyn) with these knobs, without the paper's sharpness-aw
 """
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import jax
 import optax
 
+from fedlab_lite.algorithms.base import Models
 from fedlab_lite.algorithms.dec_fedavg import DecFedAvg
 from fedlab_lite.algorithms.decentralised import averaged
-from fedlab_lite.clients import Batch, Problem, local_sgd
+from fedlab_lite.clients import Batch, ClientData
 from fedlab_lite.errors import InputError
+from fedlab_lite.problem import At, Problem
 
 
 @dataclass(frozen=True)
@@ -20,10 +23,13 @@ class DFedADMM(DecFedAvg):
     """ADMM on params: C_i(w) + <p_i, w> + theta/2 ||w - z_i||^2 locally, z_i being the device's averaged params.
 
     Then p_i <- p_i + theta (w_i - z_i), the message is m_i = w_i + p_i / theta, and z_i the average (21) of messages.
-    A device is judged with z_i, the state's 'client_params'.
+    A device is judged with z_i, the state's 'client_params'. With p_i / theta in it, z_i is no convex combination of
+    params: it is projected where the model has a constraint set.
     """
 
     theta: float = 0.1  # theta, penalty weight
+
+    owned: ClassVar[tuple[str, ...]] = ("client_params", "duals")
 
     def __post_init__(self):
         if not self.theta > 0:
@@ -33,7 +39,7 @@ class DFedADMM(DecFedAvg):
         state = super().init(problem, key)
         return state | {"duals": optax.tree.zeros_like(state["client_params"])}
 
-    def admm_update(self, problem: Problem, data, key: jax.Array, z_i: dict, dual: dict) -> tuple[dict, dict]:
+    def admm_update(self, problem: Problem, data: ClientData, key: jax.Array, z_i: dict, dual: dict) -> Models:
         """Returns the message m_i and the new p_i."""
 
         def augmented_loss(params: dict, batch: Batch):
@@ -41,11 +47,10 @@ class DFedADMM(DecFedAvg):
             gap = optax.tree.sub(params, z_i)
             return value + optax.tree.vdot(dual, params) + self.theta / 2 * optax.tree.vdot(gap, gap), z
 
-        sgd = {"epochs": self.epochs, "project": problem.project, **self._sgd()}
-        w_i = local_sgd(augmented_loss, z_i, data, key, **sgd)
+        w_i = self.train(augmented_loss, z_i, data, key, epochs=self.epochs, project=problem.project)
         dual = optax.tree.add_scale(dual, self.theta, optax.tree.sub(w_i, z_i))
         return optax.tree.add_scale(w_i, 1 / self.theta, dual), dual
 
-    def round(self, problem: Problem, state: dict, cohort: jax.Array, key: jax.Array) -> dict:
-        sent, duals = self.for_everybody(problem, self.admm_update, key, state["client_params"], state["duals"])
-        return {"client_params": averaged(problem, sent, self.beta), "duals": duals}
+    def round(self, problem: Problem, state: dict, at: At) -> dict:
+        sent, duals = self.for_cohort(problem, self.admm_update, at, state["client_params"], state["duals"])
+        return {"client_params": averaged(problem, sent, problem.exchange(at, sent), self.beta), "duals": duals}

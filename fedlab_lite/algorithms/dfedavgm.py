@@ -2,10 +2,7 @@
 
 from dataclasses import dataclass
 
-import jax
-
 from fedlab_lite.algorithms.dec_fedavg import DecFedAvg
-from fedlab_lite.clients import Problem, local_sgd
 
 
 @dataclass(frozen=True)
@@ -15,8 +12,4 @@ class DFedAvgM(DecFedAvg):
     It starts each round from rest. Averaging is eq. (21)'s; the original's has doubly stochastic weights instead.
     """
 
-    momentum: float = 0.9  # epsilon
-
-    def client_update(self, problem: Problem, data, key: jax.Array, params: dict) -> dict:
-        sgd = {"epochs": self.epochs, "momentum": self.momentum, "project": problem.project, **self._sgd()}
-        return local_sgd(problem.loss, params, data, key, **sgd)
+    momentum: float | None = 0.9  # epsilon

@@ -1,13 +1,15 @@
 """Ditto: Li et al., "Ditto: Fair and Robust Federated Learning Through Personalization", 2021, Algorithm 1."""
 
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import jax
 import optax
 
+from fedlab_lite.algorithms.base import Models
 from fedlab_lite.algorithms.fedavg import FedAvg
-from fedlab_lite.clients import Batch, Problem, broadcast, local_sgd, put, take
-from fedlab_lite.fusion import average
+from fedlab_lite.clients import Batch, ClientData
+from fedlab_lite.problem import At, Problem
 
 
 @dataclass(frozen=True)
@@ -15,17 +17,20 @@ class Ditto(FedAvg):
     """min_{v_i} L_i(v_i) + lambda/2 ||v_i - w*||^2, w* being FedAvg's solution: a model each, tied to the global one.
 
     v_i is the client's for good: it goes on from where it stood, towards the params w^t that were received. (FeDEQ's
-    code restarts v_i in every round from the client's freshly trained copy of w.)
+    code restarts v_i in every round from the client's freshly trained copy of w.) Algorithm 1 averages uniformly;
+    here clients count by their rows, as its objective and its code have it.
     """
 
     prox: float = 0.3  # lambda, how strongly v_i is tied to w (FeDEQ's runs: 0.3, Shakespeare 0.1)
     personal_epochs: int = 3  # passes over the client's rows for v_i
 
+    owned: ClassVar[tuple[str, ...]] = ("client_params",)
+
     def init(self, problem: Problem, key: jax.Array) -> dict:
         state = super().init(problem, key)
-        return state | {"client_params": broadcast(state["params"], problem.num_clients)}
+        return state | {"client_params": problem.broadcast(state["params"])}
 
-    def personal_update(self, problem: Problem, data, key: jax.Array, own: dict, params: dict) -> dict:
+    def personal_update(self, problem: Problem, data: ClientData, key: jax.Array, own: dict, params: dict) -> dict:
         """v_i <- v_i - eta (grad L_i(v_i) + lambda (v_i - w^t))."""
 
         def loss(own: dict, batch: Batch):
@@ -33,31 +38,32 @@ class Ditto(FedAvg):
             gap = optax.tree.sub(own, params)
             return value + self.prox / 2 * optax.tree.vdot(gap, gap), z
 
-        return local_sgd(loss, own, data, key, epochs=self.personal_epochs, project=problem.project, **self._sgd())
+        return self.train(loss, own, data, key, epochs=self.personal_epochs, project=problem.project)
 
-    def ditto_update(self, problem: Problem, data, key: jax.Array, own: dict, params: dict) -> tuple[dict, dict]:
+    def ditto_update(self, problem: Problem, data: ClientData, key: jax.Array, own: dict, params: dict) -> Models:
         own_key, global_key = jax.random.split(key)
-        return self.personal_update(problem, data, own_key, own, params), self.client_update(
+        return self.personal_update(problem, data, own_key, own, params), self.client_change(
             problem, data, global_key, params
         )
 
-    def round(self, problem: Problem, state: dict, cohort: jax.Array, key: jax.Array) -> dict:
-        own = take(state["client_params"], cohort)
-        own, sent = self.for_cohort(problem, self.ditto_update, cohort, key, own, shared=(state["params"],))
+    def round(self, problem: Problem, state: dict, at: At) -> dict:
+        params = problem.downlink(state["params"])
+        own = problem.take(state["client_params"], at)
+        own, changes = self.for_cohort(problem, self.ditto_update, at, own, shared=(params,))
         return {
-            "params": average(sent, problem.weights(cohort)),
-            "client_params": put(state["client_params"], cohort, own),
+            "params": problem.project(optax.tree.add(params, problem.uplink(at, changes))),
+            "client_params": problem.put(state["client_params"], at, own),
         }
 
-    def models(self, problem: Problem, state: dict) -> tuple[dict, dict]:
+    def models(self, problem: Problem, state: dict, key: jax.Array) -> Models:
         return state["client_params"], {}
 
-    def other_models(self, problem: Problem, state: dict) -> dict[str, tuple[dict, dict]]:
-        return {"global": super().models(problem, state)}
+    def other_models(self, problem: Problem, state: dict, key: jax.Array) -> dict[str, Models]:
+        return {"global": super().models(problem, state, key)}
 
-    def join(self, problem: Problem, state: dict, key: jax.Array) -> dict[str, tuple[dict, dict]]:
+    def join(self, problem: Problem, state: dict, key: jax.Array) -> dict[str, Models]:
         """v_i from the global model, tied to it; 'global': the global model as it is (what FeDEQ's code scores)."""
         tuner = replace(self, personal_epochs=self.join_epochs)
         shared = (state["params"], state["params"])
-        own = tuner.for_everybody(problem, tuner.personal_update, key, shared=shared)
+        own = tuner.for_cohort(problem, tuner.personal_update, problem.everyone(key), shared=shared)
         return {"": (own, {}), "global": ({}, state["params"])}

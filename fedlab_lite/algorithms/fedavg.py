@@ -3,40 +3,45 @@
 from dataclasses import dataclass, replace
 
 import jax
+import optax
 
-from fedlab_lite.algorithms.base import Algorithm, both_ways, shapes
-from fedlab_lite.clients import Problem, local_sgd
-from fedlab_lite.fusion import average
+from fedlab_lite.algorithms.base import Algorithm, Models
+from fedlab_lite.clients import ClientData
+from fedlab_lite.problem import At, Problem
 
 
 @dataclass(frozen=True)
 class FedAvg(Algorithm):
-    """min_w sum_i (n_i / n) L_i(w): one model for all (Algorithm 1 of the paper)."""
+    """min_w sum_i (n_i / n) L_i(w): one model for all (Algorithm 1 of the paper).
+
+    A client sends how it changed the params, which is what the paper's average amounts to: its weights sum to one.
+    """
 
     epochs: int = 5  # E, passes over the client's rows in a round
 
     def init(self, problem: Problem, key: jax.Array) -> dict:
         return {"params": problem.model.init(key)}
 
-    def client_update(self, problem: Problem, data, key: jax.Array, params: dict) -> dict:
+    def client_update(self, problem: Problem, data: ClientData, key: jax.Array, params: dict) -> dict:
         """E epochs of SGD from the received params."""
-        return local_sgd(problem.loss, params, data, key, epochs=self.epochs, project=problem.project, **self._sgd())
+        return self.train(problem.loss, params, data, key, epochs=self.epochs, project=problem.project)
 
-    def round(self, problem: Problem, state: dict, cohort: jax.Array, key: jax.Array) -> dict:
-        client_params = self.for_cohort(problem, self.client_update, cohort, key, shared=(state["params"],))
-        return state | {"params": average(client_params, problem.weights(cohort))}
+    def client_change(self, problem: Problem, data: ClientData, key: jax.Array, params: dict) -> dict:
+        return optax.tree.sub(self.client_update(problem, data, key, params), params)
 
-    def models(self, problem: Problem, state: dict) -> tuple[dict, dict]:
+    def round(self, problem: Problem, state: dict, at: At) -> dict:
+        params = problem.downlink(state["params"])
+        changes = self.for_cohort(problem, self.client_change, at, shared=(params,))
+        return state | {"params": problem.project(optax.tree.add(params, problem.uplink(at, changes)))}
+
+    def models(self, problem: Problem, state: dict, key: jax.Array) -> Models:
         return {}, state["params"]
 
-    def tuned(self, problem: Problem, state: dict, key: jax.Array, epochs: int) -> tuple[dict, dict]:
+    def tuned(self, problem: Problem, params: dict, key: jax.Array, epochs: int) -> Models:
         """A copy of the global model for every client, after so many epochs on its rows."""
         tuner = replace(self, epochs=epochs)
-        return tuner.for_everybody(problem, tuner.client_update, key, shared=(state["params"],)), {}
+        return tuner.for_cohort(problem, tuner.client_update, problem.everyone(key), shared=(params,)), {}
 
-    def join(self, problem: Problem, state: dict, key: jax.Array) -> dict[str, tuple[dict, dict]]:
+    def join(self, problem: Problem, state: dict, key: jax.Array) -> dict[str, Models]:
         """FeDEQ, Sec. V-B5: "a full model will be trained and adapted to new participants"; 'global': it is not."""
-        return {"": self.tuned(problem, state, key, self.join_epochs), "global": ({}, state["params"])}
-
-    def messages(self, problem: Problem) -> dict:
-        return both_ways(shapes(problem))
+        return {"": self.tuned(problem, state["params"], key, self.join_epochs), "global": ({}, state["params"])}

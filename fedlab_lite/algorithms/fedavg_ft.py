@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 
 import jax
-import jax.numpy as jnp
 
+from fedlab_lite.algorithms.base import Models
 from fedlab_lite.algorithms.fedavg import FedAvg
-from fedlab_lite.clients import Problem
+from fedlab_lite.problem import Problem
 
 
 @dataclass(frozen=True)
@@ -19,15 +19,8 @@ class FedAvgFT(FedAvg):
 
     ft_epochs: int = 5  # passes over the client's rows before it is judged
 
-    def init(self, problem: Problem, key: jax.Array) -> dict:
-        return super().init(problem, key) | {"round": jnp.int32(0)}
+    def models(self, problem: Problem, state: dict, key: jax.Array) -> Models:
+        return self.tuned(problem, state["params"], key, self.ft_epochs)
 
-    def round(self, problem: Problem, state: dict, cohort: jax.Array, key: jax.Array) -> dict:
-        return super().round(problem, state, cohort, key) | {"round": state["round"] + 1}
-
-    def models(self, problem: Problem, state: dict) -> tuple[dict, dict]:
-        key = jax.random.fold_in(jax.random.key(0), state["round"])
-        return self.tuned(problem, state, key, self.ft_epochs)
-
-    def other_models(self, problem: Problem, state: dict) -> dict[str, tuple[dict, dict]]:
-        return {"global": super().models(problem, state)}
+    def other_models(self, problem: Problem, state: dict, key: jax.Array) -> dict[str, Models]:
+        return {"global": super().models(problem, state, key)}

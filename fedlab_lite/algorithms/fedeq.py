@@ -1,16 +1,19 @@
 """FeDEQ: "Federated Deep Equilibrium Learning", Algorithm 1: consensus ADMM over the shared representation."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
 import optax
 from jax.flatten_util import ravel_pytree
 
+from fedlab_lite.algorithms.base import Models
 from fedlab_lite.algorithms.fedper import PartialPersonalisation
-from fedlab_lite.clients import Batch, Problem, broadcast, fit_head, local_sgd, put, take
+from fedlab_lite.clients import Batch, ClientData, fit_head
 from fedlab_lite.errors import InputError, choose
 from fedlab_lite.fusion import average
+from fedlab_lite.problem import At, Problem
 
 WARM_STARTS = ("never", "visit", "rounds")
 
@@ -31,17 +34,27 @@ class FeDEQ(PartialPersonalisation):
     Warm starts (Sec. III-B1; the reference's are a no-op): a row's equilibrium is kept until its next epoch. Kept until
     the client's next visit too ('rounds'), it takes 50 KB a row (DEQ-ResNet-S, 28x28) and saves at most the first
     epoch's evaluations: 45 % of them with `start="own"`, none with 'received', where it belongs to another theta_i.
+
+    Where REP_UPDATE starts, the paper says twice: line 9 as printed goes on from the client's own theta_i^t ('own'),
+    while eq. (24), on which the proof of Lemma IV.3 rests, linearises at the theta^{t+1} that was received, and the
+    reference code starts there ('received'). A client that is sampled once in ten rounds has an old theta_i: as printed
+    costs 4 to 9 points, so 'received' is the default.
+
+    The server's step: 'mean' of the cohort's theta_i, line 4 as printed; 'argmin' of the Lagrangian (12), the mean over
+    all clients, idle ones too, of theta_i + lambda_i / rho, as eq. (18) of the proof assumes. For it a client sends how
+    that sum of its own has changed, and the server adds it to its mean; no convex combination, so it is projected. A
+    client whose message is lost is as one that was not sampled.
     """
 
     epochs: int = 5  # passes of REP_UPDATE (lines 12-20) over the client's rows
     head_epochs: int = 3  # passes for w_i (line 8)
     rho: float = 0.01  # rho, penalty on theta_i - theta
-    start: str = (
-        "own"  # REP_UPDATE starts at 'own' theta_i^t (line 9) or at 'received' theta^{t+1} (eq. (24), the code)
-    )
-    server: str = "mean"  # line 4: 'mean' of theta_i, as printed; 'argmin' of the Lagrangian, as eq. (18) assumes
+    start: str = "received"  # REP_UPDATE starts at the 'received' theta^{t+1} (eq. (24)) or at its 'own' theta_i^t
+    server: str = "mean"  # line 4: 'mean' of the cohort's theta_i, or 'argmin' of the Lagrangian over all clients
     dual_scale: float = 1e-5  # std of the random lambda_i^0 (line 2, no number printed): too small to steer anything
     warm_start: str = "visit"  # a row's equilibrium starts its next: 'never', in a 'visit', over 'rounds' (Sec. III-B1)
+
+    owned: ClassVar[tuple[str, ...]] = ("heads", "thetas", "duals", "equilibria")
 
     def __post_init__(self):
         choose("start of REP_UPDATE", self.start, ("own", "received"))
@@ -55,20 +68,30 @@ class FeDEQ(PartialPersonalisation):
         params_key, dual_key = jax.random.split(key)
         state = super().init(problem, params_key)
         flat, as_tree = ravel_pytree(state["theta"])
-        noise = jax.random.normal(dual_key, (problem.num_clients, flat.size))
+
+        def draw(client):
+            return as_tree(self.dual_scale * jax.random.normal(jax.random.fold_in(dual_key, client), flat.shape))
+
         state |= {
-            "thetas": broadcast(state["theta"], problem.num_clients),
-            "duals": jax.vmap(as_tree)(self.dual_scale * noise),
+            "thetas": problem.broadcast(state["theta"]),
+            "duals": problem.for_clients(draw, jnp.arange(problem.num_clients)),
         }
+        if self.server == "argmin":  # line 4 for t = 0
+            multipliers = average(state["duals"], jnp.ones(problem.num_clients))
+            state["mean"] = optax.tree.add_scale(state["theta"], 1 / self.rho, multipliers)
+            state["theta"] = problem.model.project(state["mean"])
         if self.warm_start == "rounds":
             state["equilibria"] = problem.equilibria(*problem.data.y.shape[:2])
         return state
 
-    def client_update(self, problem: Problem, data, key: jax.Array, own: dict, theta: dict) -> dict:
-        """Lines 7-11: `theta` is what the client received, `own` what it keeps; returns what it keeps then."""
+    def client_update(
+        self, problem: Problem, data: ClientData, key: jax.Array, own: dict, theta: dict
+    ) -> tuple[dict, dict]:
+        """Lines 7-11: `theta` is what the client received, `own` what it keeps. Returns what it sends, and keeps."""
         w_key, theta_key = jax.random.split(key)
         # line 8: w_i <- argmin L_i(theta, w_i)
-        w_i = fit_head(problem, theta, own["heads"], data, w_key, epochs=self.head_epochs, **self._sgd())
+        options = {"epochs": self.head_epochs, "batch_size": self.batch_size}
+        w_i = fit_head(problem, theta, own["heads"], data, w_key, self.optimizer(), **options)
 
         # lines 9, 12-20: gradient steps on L_i + <lambda_i, theta_i - theta> + rho/2 ||theta_i - theta||^2
         def augmented_loss(theta_i: dict, batch: Batch):
@@ -77,28 +100,41 @@ class FeDEQ(PartialPersonalisation):
 
         start = own["thetas"] if self.start == "own" else theta
         memory = problem.equilibria(data.y.shape[0]) if self.warm_start == "visit" else own.get("equilibria")
-        sgd = {"epochs": self.epochs, "project": problem.model.project, **self._sgd()}
-        trained = local_sgd(augmented_loss, start, data, theta_key, memory=memory, **sgd)
+        options = {"epochs": self.epochs, "project": problem.model.project, "memory": memory}
+        trained = self.train(augmented_loss, start, data, theta_key, **options)
         theta_i, memory = (trained, None) if memory is None else trained
         # line 10: lambda_i <- lambda_i + rho (theta_i - theta)
         dual = optax.tree.add_scale(own["duals"], self.rho, optax.tree.sub(theta_i, theta))
         new = {"heads": w_i, "thetas": theta_i, "duals": dual, "equilibria": memory}
-        return {name: new[name] for name in own}
+        if self.server == "mean":
+            sent = optax.tree.sub(theta_i, theta)
+        else:
+            sent = optax.tree.sub(self.message(new), self.message(own))
+        return sent, {name: new[name] for name in own}
 
-    def round(self, problem: Problem, state: dict, cohort: jax.Array, key: jax.Array) -> dict:
-        own = {name: state[name] for name in ("heads", "thetas", "duals", "equilibria") if name in state}
-        new = self.for_cohort(problem, self.client_update, cohort, key, take(own, cohort), shared=(state["theta"],))
-        # line 4 of the next iteration, done here so that the freshest theta is judged: uniform mean over S_t
-        sent = new["thetas"]
-        if self.server == "argmin":
-            sent = optax.tree.add_scale(sent, 1 / self.rho, new["duals"])
-        theta = average(sent, problem.weights(cohort, jnp.ones(cohort.shape)))
-        return state | put(own, cohort, new) | {"theta": theta}  # idle clients keep theirs
+    def message(self, own: dict) -> dict:
+        """theta_i + lambda_i / rho, whose mean over all clients minimises (12)."""
+        return optax.tree.add_scale(own["thetas"], 1 / self.rho, own["duals"])
 
-    def other_models(self, problem: Problem, state: dict) -> dict[str, tuple[dict, dict]]:
+    def round(self, problem: Problem, state: dict, at: At) -> dict:
+        theta = problem.downlink(state["theta"])
+        old = problem.take({name: state[name] for name in self.owned if name in state}, at)
+        sent, new = self.for_cohort(problem, self.client_update, at, old, shared=(theta,))
+        new = problem.if_arrived(at, new, old)
+        state = state | {name: problem.put(state[name], at, rows) for name, rows in new.items()}  # idle: as it was
+        # line 4 of the next iteration, done here so that the freshest theta is judged
+        equal = jnp.ones(at.cohort.shape)
+        change = problem.uplink(at, sent, equal)
+        if self.server == "mean":
+            return state | {"theta": problem.model.project(optax.tree.add(theta, change))}
+        heard = problem.weights(at, equal).sum() / problem.total_weight()
+        mean = optax.tree.add_scale(state["mean"], heard, change)
+        return state | {"theta": problem.model.project(mean), "mean": mean}
+
+    def other_models(self, problem: Problem, state: dict, key: jax.Array) -> dict[str, Models]:
         return {"own": ({"representation": state["thetas"], "head": state["heads"]}, {})}
 
     def monitor(self, problem: Problem, state: dict) -> dict[str, jax.Array]:
-        """'consensus': (1/n) sum_i ||theta_i - theta||_2, the residual of Fig. 11."""
+        """'consensus': ||theta_i - theta||_2, whose mean over all clients is the residual of Fig. 11."""
         gap = jax.tree.map(lambda own, theta: own - theta, state["thetas"], state["theta"])
-        return {"consensus": jax.vmap(optax.tree.norm)(gap).mean()}
+        return {"consensus": jax.vmap(optax.tree.norm)(gap)}

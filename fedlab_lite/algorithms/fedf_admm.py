@@ -1,14 +1,14 @@
 """FedF-ADMM: "Function-Space ADMM for Decentralized Federated Learning", Algorithm 1."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
 
 from fedlab_lite.algorithms.cmfd import CMFD
-from fedlab_lite.algorithms.decentralised import neighbours
-from fedlab_lite.clients import Problem
 from fedlab_lite.errors import InputError
+from fedlab_lite.problem import Problem
 
 
 @dataclass(frozen=True)
@@ -23,6 +23,8 @@ class FedFADMM(CMFD):
     nu: float = 0.01  # nu, stabilisation: the multiplier's decay a round; 0 is the plain ADMM of (8)
     derivative_gain: float = 0.0  # K_d of a PID controller, the paper's future work; 0 is the paper's PI
 
+    owned: ClassVar[tuple[str, ...]] = ("client_params", "multipliers", "errors")
+
     def __post_init__(self):
         super().__post_init__()
         if not 0 <= self.nu <= 1:
@@ -33,8 +35,7 @@ class FedFADMM(CMFD):
         zeros = jnp.zeros((problem.num_clients, len(problem.data.shared_x), problem.data.num_classes))
         return super().init(problem, key) | {"multipliers": zeros, "errors": zeros}
 
-    def targets(self, problem: Problem, state: dict, outputs: jax.Array) -> tuple[jax.Array, dict]:
-        mean = neighbours(problem, outputs)
+    def targets(self, state: dict, outputs: jax.Array, mean: jax.Array) -> tuple[jax.Array, dict]:
         error = outputs - mean  # D^-1 L y~, what the controller drives to 0
         # line 6: g_i <- (1 - nu) g_i + y~_i - M_i[y~_j], eq. (13)
         multipliers = (1 - self.nu) * state["multipliers"] + error
@@ -43,5 +44,6 @@ class FedFADMM(CMFD):
         return mean - multipliers - slope, {"multipliers": multipliers, "errors": error}
 
     def monitor(self, problem: Problem, state: dict) -> dict[str, jax.Array]:
-        """Also 'disagreement': the root mean square of y~_i - M_i[y~_j] on D_s."""
-        return super().monitor(problem, state) | {"disagreement": jnp.sqrt(jnp.mean(jnp.square(state["errors"])))}
+        """Also 'disagreement': the root mean square of y~_i - M_i[y~_j] over D_s and the classes, of every device."""
+        squares = jnp.square(state["errors"]).mean((1, 2))
+        return super().monitor(problem, state) | {"disagreement": jnp.sqrt(squares)}

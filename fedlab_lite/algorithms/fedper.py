@@ -1,12 +1,14 @@
 """FedPer: Arivazhagan et al., "Federated Learning with Personalization Layers", 2019."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import jax
+import optax
 
-from fedlab_lite.algorithms.base import Algorithm, both_ways, shapes
-from fedlab_lite.clients import Problem, broadcast, fit_head, local_sgd, put, take
-from fedlab_lite.fusion import average
+from fedlab_lite.algorithms.base import Algorithm, Models
+from fedlab_lite.clients import ClientData, fit_head
+from fedlab_lite.problem import At, Problem
 
 
 @dataclass(frozen=True)
@@ -16,25 +18,25 @@ class PartialPersonalisation(Algorithm):
     The state has 'theta', 'heads' (stacked) and 'new_head', the head that everybody started from and newcomers get.
     """
 
+    owned: ClassVar[tuple[str, ...]] = ("heads",)
+
     def init(self, problem: Problem, key: jax.Array) -> dict:
         params = problem.model.init(key)
-        heads = broadcast(params["head"], problem.num_clients)
+        heads = problem.broadcast(params["head"])
         return {"theta": params["representation"], "heads": heads, "new_head": params["head"]}
 
-    def models(self, problem: Problem, state: dict) -> tuple[dict, dict]:
+    def models(self, problem: Problem, state: dict, key: jax.Array) -> Models:
         return {"head": state["heads"]}, {"representation": state["theta"]}
 
-    def join_update(self, problem: Problem, data, key: jax.Array, theta: dict, head: dict) -> dict:
+    def join_update(self, problem: Problem, data: ClientData, key: jax.Array, theta: dict, head: dict) -> dict:
         """Only the head is trained, theta stays what the others have learned."""
-        return fit_head(problem, theta, head, data, key, epochs=self.join_epochs, **self._sgd())
+        options = {"epochs": self.join_epochs, "batch_size": self.batch_size}
+        return fit_head(problem, theta, head, data, key, self.optimizer(), **options)
 
-    def join(self, problem: Problem, state: dict, key: jax.Array) -> dict[str, tuple[dict, dict]]:
+    def join(self, problem: Problem, state: dict, key: jax.Array) -> dict[str, Models]:
         shared = (state["theta"], state["new_head"])
-        heads = self.for_everybody(problem, self.join_update, key, shared=shared)
+        heads = self.for_cohort(problem, self.join_update, problem.everyone(key), shared=shared)
         return {"": ({"head": heads}, {"representation": state["theta"]})}
-
-    def messages(self, problem: Problem) -> dict:
-        return both_ways(shapes(problem)["representation"])
 
 
 @dataclass(frozen=True)
@@ -43,14 +45,17 @@ class FedPer(PartialPersonalisation):
 
     epochs: int = 5  # passes over the client's rows in a round, body and head together
 
-    def client_update(self, problem: Problem, data, key: jax.Array, head: dict, theta: dict) -> dict:
+    def client_update(self, problem: Problem, data: ClientData, key: jax.Array, head: dict, theta: dict) -> Models:
+        """How theta changed, and the new head."""
         params = {"representation": theta, "head": head}
-        return local_sgd(problem.loss, params, data, key, epochs=self.epochs, project=problem.project, **self._sgd())
+        trained = self.train(problem.loss, params, data, key, epochs=self.epochs, project=problem.project)
+        return optax.tree.sub(trained["representation"], theta), trained["head"]
 
-    def round(self, problem: Problem, state: dict, cohort: jax.Array, key: jax.Array) -> dict:
-        own = take(state["heads"], cohort)
-        trained = self.for_cohort(problem, self.client_update, cohort, key, own, shared=(state["theta"],))
+    def round(self, problem: Problem, state: dict, at: At) -> dict:
+        theta = problem.downlink(state["theta"])
+        own = problem.take(state["heads"], at)
+        changes, heads = self.for_cohort(problem, self.client_update, at, own, shared=(theta,))
         return state | {
-            "theta": average(trained["representation"], problem.weights(cohort)),
-            "heads": put(state["heads"], cohort, trained["head"]),
+            "theta": problem.model.project(optax.tree.add(theta, problem.uplink(at, changes))),
+            "heads": problem.put(state["heads"], at, heads),
         }

@@ -7,9 +7,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fedlab_lite.algorithms.base import Models
 from fedlab_lite.algorithms.fedavg import FedAvg
-from fedlab_lite.clients import ClientData, Problem, in_chunks
+from fedlab_lite.clients import ClientData, in_chunks
 from fedlab_lite.errors import InputError, choose
+from fedlab_lite.problem import Problem
 
 
 @jax.tree_util.register_dataclass
@@ -36,7 +38,7 @@ class NearestNeighbours:
 
         stored = in_chunks(features, train.x, train.size, 100)
         seen = jnp.arange(train.y.shape[0]) < train.size
-        keep = problem.counted(train.y, seen).reshape(-1) > 0
+        keep = problem.goal.counted(train.y, seen).reshape(-1) > 0
         labels = train.y.reshape(-1)
         stored = stored.reshape(len(labels), -1)
         squares = jnp.sum(stored**2, -1)
@@ -89,9 +91,9 @@ class KNNPer(FedAvg):
     def predictor(self) -> Callable:
         return NearestNeighbours(self.k, self.distance, self.mix)
 
-    def other_models(self, problem: Problem, state: dict) -> dict[str, tuple[dict, dict]]:
-        return {"global": self.models(problem, state)}
+    def other_models(self, problem: Problem, state: dict, key: jax.Array) -> dict[str, Models]:
+        return {"global": self.models(problem, state, key)}
 
-    def join(self, problem: Problem, state: dict, key: jax.Array) -> dict[str, tuple[dict, dict]]:
+    def join(self, problem: Problem, state: dict, key: jax.Array) -> dict[str, Models]:
         """Newcomers bring a datastore; nothing is trained."""
-        return {"": self.models(problem, state), **self.other_models(problem, state)}
+        return {"": self.models(problem, state, key), **self.other_models(problem, state, key)}

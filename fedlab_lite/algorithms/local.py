@@ -1,11 +1,13 @@
 """Local: every client alone. The floor that any federation has to beat."""
 
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import jax
 
-from fedlab_lite.algorithms.base import Algorithm, nothing_moves
-from fedlab_lite.clients import Problem, broadcast, local_sgd, put, take
+from fedlab_lite.algorithms.base import Algorithm, Models
+from fedlab_lite.clients import ClientData
+from fedlab_lite.problem import At, Problem
 
 
 @dataclass(frozen=True)
@@ -14,25 +16,25 @@ class Local(Algorithm):
 
     epochs: int = 5  # passes over the client's rows in a round
 
+    owned: ClassVar[tuple[str, ...]] = ("client_params",)
+
     def init(self, problem: Problem, key: jax.Array) -> dict:
         params = problem.model.init(key)
-        return {"params": params, "client_params": broadcast(params, problem.num_clients)}
+        return {"params": params, "client_params": problem.broadcast(params)}
 
-    def client_update(self, problem: Problem, data, key: jax.Array, params: dict) -> dict:
-        return local_sgd(problem.loss, params, data, key, epochs=self.epochs, project=problem.project, **self._sgd())
+    def client_update(self, problem: Problem, data: ClientData, key: jax.Array, params: dict) -> dict:
+        return self.train(problem.loss, params, data, key, epochs=self.epochs, project=problem.project)
 
-    def round(self, problem: Problem, state: dict, cohort: jax.Array, key: jax.Array) -> dict:
-        own = take(state["client_params"], cohort)
-        trained = self.for_cohort(problem, self.client_update, cohort, key, own)
-        return state | {"client_params": put(state["client_params"], cohort, trained)}
+    def round(self, problem: Problem, state: dict, at: At) -> dict:
+        own = problem.take(state["client_params"], at)
+        trained = self.for_cohort(problem, self.client_update, at, own)
+        return state | {"client_params": problem.put(state["client_params"], at, trained)}
 
-    def models(self, problem: Problem, state: dict) -> tuple[dict, dict]:
+    def models(self, problem: Problem, state: dict, key: jax.Array) -> Models:
         return state["client_params"], {}
 
-    def join(self, problem: Problem, state: dict, key: jax.Array) -> dict[str, tuple[dict, dict]]:
+    def join(self, problem: Problem, state: dict, key: jax.Array) -> dict[str, Models]:
         """A newcomer starts where everybody did, and is alone as well."""
         alone = replace(self, epochs=self.join_epochs)
-        return {"": (alone.for_everybody(problem, alone.client_update, key, shared=(state["params"],)), {})}
-
-    def messages(self, problem: Problem) -> dict:
-        return nothing_moves()
+        at = problem.everyone(key)
+        return {"": (alone.for_cohort(problem, alone.client_update, at, shared=(state["params"],)), {})}

@@ -1,16 +1,17 @@
 """How an equilibrium map behaves around a point: its Jacobian's size, its spectral radius, its rate of convergence."""
 
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray, PyTree
 
-from fedlab_lite.deq.solvers import flatten, norm
+from fedlab_lite.deq.driver import flatten, norm
 from fedlab_lite.errors import InputError
 
 
-def _normal_like(key: jax.Array, z: Any) -> Any:
+def _normal_like(key: PRNGKeyArray, z: PyTree[Float[ArrayLike, "B ..."]]) -> PyTree[Float[Array, "B ..."]]:
     leaves, structure = jax.tree.flatten(z)
     keys = jax.random.split(key, len(leaves))
     drawn = [jax.random.normal(k, leaf.shape, leaf.dtype) for k, leaf in zip(keys, leaves, strict=True)]
@@ -22,7 +23,9 @@ def _needs_one(name: str, value: int) -> None:
         raise InputError(f"{name} = {value}: at least 1 is needed")
 
 
-def jacobian_norm(f: Callable, z: Any, key: jax.Array, num_probes: int = 8) -> jax.Array:
+def jacobian_norm(
+    f: Callable, z: PyTree[Float[ArrayLike, "B ..."]], key: PRNGKeyArray, num_probes: int = 8
+) -> Float[Array, " B"]:
     r"""Hutchinson's estimate of ||df/dz||_F, per sample: the root of the mean of ||J v||^2 over normal v.
 
     \[ \|J\|_F^2 = \operatorname{tr} J^T J = \mathrm{E}_{v \sim N(0, I)} \|J v\|_2^2; \]
@@ -35,7 +38,7 @@ def jacobian_norm(f: Callable, z: Any, key: jax.Array, num_probes: int = 8) -> j
       num_probes: products with J.
 
     Returns:
-      [B].
+      [B], one a sample.
 
     Raises:
       InputError: num_probes < 1.
@@ -50,7 +53,9 @@ def jacobian_norm(f: Callable, z: Any, key: jax.Array, num_probes: int = 8) -> j
     return jnp.sqrt(jnp.mean(squares, axis=0))
 
 
-def spectral_radius(f: Callable, z: Any, key: jax.Array, num_iters: int = 50) -> jax.Array:
+def spectral_radius(
+    f: Callable, z: PyTree[Float[ArrayLike, "B ..."]], key: PRNGKeyArray, num_iters: int = 50
+) -> Float[Array, " B"]:
     r"""The largest |eigenvalue| of df/dz, per sample, by the power method: v <- J v / ||J v||.
 
     The estimate is the geometric mean of ||J v|| over the second half of the iterations, so that a complex pair, around
@@ -84,7 +89,7 @@ def spectral_radius(f: Callable, z: Any, key: jax.Array, num_iters: int = 50) ->
     return jnp.exp(jnp.mean(jnp.log(lengths[num_iters // 2 :]), axis=0))
 
 
-def convergence_rate(trace: jax.Array) -> jax.Array:
+def convergence_rate(trace: Float[Array | np.ndarray, " max_iter *samples"]) -> Float[Array, "*samples"]:
     """The factor by which the residual falls per iteration, the geometric mean over a trace of `Solution`.
 
     Args:

@@ -12,13 +12,16 @@ solves eq. (9), u = J^T u + y:
 All but the last keep one evaluation (or k) of g for the backward pass, however long the solver took.
 """
 
+import inspect
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Array, ArrayLike, Float, Int, PyTree, Shaped
 
-from fedlab_lite.deq.solvers import SOLVERS, Solution, flatten, norm
+from fedlab_lite.deq.driver import Solution, flatten, norm
+from fedlab_lite.deq.solvers import SOLVERS
 from fedlab_lite.errors import InputError, choose
 
 GRADIENTS = ("implicit", "one_step", "phantom", "neumann", "unrolled")
@@ -29,17 +32,21 @@ Options = Mapping[str, Any] | Iterable[tuple[str, Any]]
 
 def _known_options(solver: str, options: Options) -> dict[str, Any]:
     options = dict(options)
+    known = inspect.unwrap(SOLVERS[solver]).__kwdefaults__ if solver in SOLVERS else ["restart"]
     for name in options:
-        choose(f"option of {solver}", name, SOLVERS[solver].__kwdefaults__ if solver in SOLVERS else ["restart"])
+        choose(f"option of {solver}", name, known)
     return options
 
 
-def _add(a: Any, b: Any) -> Any:
+def _add(a: PyTree, b: PyTree) -> PyTree:
     return jax.tree.map(jnp.add, a, b)
 
 
-def _hooked(adjoint: Callable, vjp: Callable, budget: jax.Array | None, z: Any) -> Any:
+def _hooked(adjoint: Callable, vjp: Callable, budget: Int[ArrayLike, "..."] | None, z: PyTree) -> PyTree:
     """z, whose backward pass turns its gradient y into u = adjoint(u -> J^T u, y, budget).
+
+    Only z has a derivative of our own, not the layer: z = f(params, x, z*) stays an ordinary evaluation, so JAX itself
+    carries u on to `params`, `x` and all that `f` closes over, none of which a rule for the whole layer could name.
 
     `vjp`, a pytree of what J^T u needs, and `budget` are arguments: no tracer is closed over, so that the backward
     pass may run after an enclosing vmap has ended.
@@ -88,14 +95,14 @@ def _neumann(k: int) -> Callable:
     return adjoint
 
 
-def _phantom(g: Callable, z_star: Any, k: int, damping: float) -> Any:
+def _phantom(g: Callable, z_star: PyTree, k: int, damping: float) -> PyTree:
     def step(z, _):
         return jax.tree.map(lambda old, new: (1 - damping) * old + damping * new, z, g(z)), None
 
     return jax.lax.scan(step, z_star, length=k)[0]
 
 
-def _unrolled(g: Callable, z0: Any, max_iter: int) -> tuple[Any, Solution]:
+def _unrolled(g: Callable, z0: PyTree, max_iter: int) -> tuple[PyTree, Solution]:
     def step(z, _):
         fz = g(z)
         return fz, norm(jax.lax.stop_gradient(flatten(fz) - flatten(z)))
@@ -108,16 +115,16 @@ def _unrolled(g: Callable, z0: Any, max_iter: int) -> tuple[Any, Solution]:
 
 def equilibrium(
     f: Callable,
-    params: Any,
-    x: Any,
-    z0: Any,
+    params: PyTree,
+    x: PyTree,
+    z0: PyTree[Shaped[ArrayLike, "..."]],
     *,
     solver: str = "anderson",
     gradient: str = "implicit",
     tol: float = 1e-4,
     relative: bool = True,
     max_iter: int = 30,
-    budget: jax.Array | None = None,
+    budget: Int[ArrayLike, "..."] | None = None,
     solver_options: Options = (),
     backward_solver: str = "anderson",
     backward_tol: float = 1e-4,
@@ -125,7 +132,7 @@ def equilibrium(
     backward_options: Options = (),
     k: int = 5,
     damping: float = 1.0,
-) -> tuple[Any, Solution]:
+) -> tuple[PyTree[Float[Array, "B ..."]], Solution]:
     r"""An equilibrium layer: z = f(params, x, z*) at the fixed point z* that the solver finds.
 
     The value is one evaluation past the solver's, so the gradient with respect to `params` and `x` is that of this
@@ -137,14 +144,22 @@ def equilibrium(
       z0: where the solver starts, a pytree of [B, ...] leaves; the z of the step before is a warm start. No gradient.
       solver: one of `SOLVERS`; 'unrolled' always takes plain steps.
       gradient: one of `GRADIENTS`.
-      tol, relative, max_iter: of the forward solver; 'unrolled' takes `max_iter` steps.
+      tol, relative, max_iter: of the forward solver; 'unrolled' takes `max_iter` steps. See `backward_tol`.
       budget: evaluations that these samples may have in the forward pass, and products with J^T in the backward pass
         of 'implicit' (as many as FL-DEQ's Sec. IV-A gives both), a number or `[B]`; None: as many as the two
         `max_iter` say. It stands for how strong a device is, and is data of a compiled program.
       solver_options: further ones of that solver, e.g. {'m': 5, 'beta': 1.0} or the same as pairs.
       backward_solver: of 'implicit', one of `SOLVERS` or 'gmres'. The former treat samples one by one; GMRES takes the
         batch as one system. A sample whose adjoint gives nothing finite falls back to the one-step gradient.
-      backward_tol: of 'implicit', relative residual of eq. (9).
+      backward_tol: of 'implicit', relative residual of eq. (9). Relative error of the whole gradient in float32,
+        measured with DEQ-MLP's cell and 50 samples, B in the ball of kappa 0.95 (B symmetric of radius 0.9):
+
+            tol, backward_tol      width 32          width 256
+            1e-4, 1e-4 (default)   7e-5 (1.4e-4)     1.0e-4 (1.9e-4)
+            1e-3, 1e-4             3.2e-4 (7e-4)     4.8e-4 (1.0e-2)
+            1e-5, 1e-5             7e-6              7e-6
+
+        These are medians. One unit that the tolerance leaves on the wrong side of ReLU's kink makes it 1.6e-2.
       backward_max_iter: of 'implicit', products with J^T at most.
       backward_options: further ones of the backward solver ('restart' for gmres).
       k: steps of 'phantom', terms of 'neumann'.

@@ -2,11 +2,12 @@
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Array, ArrayLike, Float
 
 from fedlab_lite.errors import InputError
 
 
-def project_linf(B: jax.Array, kappa: float = 0.95, *, axis: int = 1) -> jax.Array:
+def project_linf(B: Float[ArrayLike, "..."], kappa: float = 0.95, *, axis: int = 1) -> Float[Array, "n m"]:
     r"""The matrix nearest to B (Frobenius norm) whose infinity norm is at most kappa.
 
     \[ \min_A \tfrac12 \|A - B\|_F^2 \quad \text{s.t.} \quad \|A\|_\infty = \max_i \sum_j |A_{ij}| \le \kappa. \]
@@ -19,7 +20,7 @@ def project_linf(B: jax.Array, kappa: float = 0.95, *, axis: int = 1) -> jax.Arr
     eq. (3) computes B z with z a column. A layer that computes `z @ W` has B = W^T: `project_linf(W, axis=0)`.
 
     Args:
-      B: [n, n'] matrix; vmap over further axes.
+      B: [n, m] matrix; vmap over further axes.
       kappa: radius, in (0, 1).
       axis: the one that is summed over: 1 for B as in the paper, 0 for a kernel stored as [in, out].
 

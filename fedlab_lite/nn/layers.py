@@ -45,15 +45,20 @@ def conv2d(x: jax.Array, kernel: jax.Array, *, stride: int = 1, padding: str = "
       >>> conv2d(jnp.ones((1, 4, 4, 1)), jnp.ones((3, 3, 1, 1)))[0, 1, :, 0].tolist()
       [6.0, 9.0, 9.0, 6.0]
     """
-    if stride == 1 and winograd.pays(x.shape, kernel.shape):
-        return winograd.conv2d(x, kernel, padding=padding)
-    size, _, channels, out = kernel.shape
-    if padding == "SAME":
-        x = _pad_same(_pad_same(x, 1, size, stride, 0.0), 2, size, stride, 0.0)
-    rows = _shifts(x, 1, size, stride)
-    patches = jnp.concatenate([patch for row in rows for patch in _shifts(row, 2, size, stride)], axis=-1)
-    product = patches.reshape(-1, size * size * channels) @ kernel.reshape(-1, out)
-    return product.reshape(*patches.shape[:3], out)
+
+    def im2col(x, kernel):
+        size, _, channels, out = kernel.shape
+        if padding == "SAME":
+            x = _pad_same(_pad_same(x, 1, size, stride, 0.0), 2, size, stride, 0.0)
+        rows = _shifts(x, 1, size, stride)
+        patches = jnp.concatenate([patch for row in rows for patch in _shifts(row, 2, size, stride)], axis=-1)
+        product = patches.reshape(-1, size * size * channels) @ kernel.reshape(-1, out)
+        return product.reshape(*patches.shape[:3], out)
+
+    if stride > 1 or not winograd.pays(x.shape, kernel.shape):
+        return im2col(x, kernel)
+    # which of them is decided when the program is lowered, for the platform that it is lowered for
+    return jax.lax.platform_dependent(x, kernel, cpu=partial(winograd.conv2d, padding=padding), default=im2col)
 
 
 def max_pool(x: jax.Array, size: int = 2, stride: int = 2, padding: str = "VALID") -> jax.Array:

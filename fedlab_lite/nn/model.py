@@ -2,6 +2,20 @@
 
 Personalisation is a dictionary access: `params["representation"]` is shared, `params["head"]` is a client's own.
 This is the only file that splits and merges NNX modules; everything else sees pytrees and pure functions.
+
+What a representation has to be, to be trained here: a Flax NNX module class, of the register or of a notebook cell,
+
+    __init__(self, input_shape, *, rngs, ...)  and its options, each with a default; it may also ask, by these names,
+                                               for `num_classes`, and for `solve: Solve` if it finds an equilibrium
+    features: int                              the length of what it gives, for a linear head;
+    make_head(self, num_classes, *, rngs)      or, in its place, the module that is its head
+    __call__(self, x, ...)                     features `[B, ...]` of `x [B, *input_shape]`; it may ask, by these names,
+                                               for `key` (dropout), `z0` and `budget`; one that asks for z0 is an
+                                               equilibrium and returns (features, Solution)
+    project(self)                              where there is one: moves its params into a constraint set
+    version = 1                                where there is one: part of the names of its stored runs
+
+A head's `__call__(features, ...)` may ask for `key`.
 """
 
 import inspect
@@ -48,16 +62,29 @@ _SOLVE = {field.name for field in fields(Solve)}
 _NOT_OPTIONS = {"self", "input_shape", "num_classes", "rngs", "solve"}
 
 
-def _arguments(name: str) -> set[str]:
-    return set(inspect.signature(MODELS[name][0].__init__).parameters)
+@lru_cache
+def _arguments(module: type[nnx.Module]) -> dict[str, inspect.Parameter]:
+    return dict(inspect.signature(module.__init__).parameters)
+
+
+def _options(module: type[nnx.Module]) -> set[str]:
+    names = _arguments(module).keys()
+    return (names - _NOT_OPTIONS) | (_SOLVE if "solve" in names else set())
 
 
 def model_options(name: str) -> tuple[str, ...]:
     """The options that `make_model(name, ...)` takes, beside the input shape and the number of classes."""
     choose("model", name, MODELS)
-    names = _arguments(name)
-    fixed = _NOT_OPTIONS | ({"depth"} & MODELS[name][1].keys())  # where the name says it
-    return tuple(sorted((names - fixed) | (_SOLVE if "solve" in names else set())))
+    module, defaults = MODELS[name]
+    return tuple(sorted(_options(module) - ({"depth"} & defaults.keys())))  # where the name says it
+
+
+def model_defaults(name: str) -> dict[str, Any]:
+    """The values of `model_options(name)` where nothing else is said."""
+    module, defaults = MODELS[name]
+    plain = {option: parameter.default for option, parameter in _arguments(module).items()}
+    solve = {field.name: field.default for field in fields(Solve)}
+    return {option: (solve | plain | defaults)[option] for option in model_options(name)}
 
 
 def _text_keys(tree):
@@ -71,7 +98,9 @@ class _Parts(NamedTuple):
 
 @dataclass(frozen=True)
 class Model:
-    """A named architecture for one input shape and number of classes; hashable, so a static argument of `jit`.
+    """An architecture for one input shape and number of classes; hashable, so a static argument of `jit`.
+
+    Made by `make_model` from the register, or by `Model.of` from any module class of the form above.
 
     Example:
       >>> model = make_model("mlp", (28, 28, 1), 62)
@@ -83,37 +112,73 @@ class Model:
     """
 
     name: str
+    module: type[nnx.Module]
     input_shape: tuple[int, ...]
     num_classes: int
     options: tuple[tuple[str, object], ...] = ()
 
+    @classmethod
+    def of(
+        cls,
+        module: type[nnx.Module],
+        input_shape: tuple[int, ...],
+        num_classes: int,
+        *,
+        name: str | None = None,
+        **options: Any,
+    ) -> "Model":
+        """The model whose representation is an instance of `module`, a class of the form above.
+
+        Raises `InputError`, naming what is missing, for a class that is not of this form, for unknown options, and
+        where input, representation and head do not fit together.
+        """
+        name = name or getattr(module, "__name__", str(module))
+        _check_form(module, name, options)
+        model = cls(name, module, tuple(int(n) for n in input_shape), int(num_classes), tuple(sorted(options.items())))
+        try:
+            _outputs(model)
+        except InputError:
+            raise
+        except (TypeError, ValueError, AttributeError) as error:
+            raise InputError(
+                f"model {name!r} cannot be built for inputs {tuple(input_shape)}, {options}: {error}"
+            ) from error
+        return model
+
     @property
     def solve(self) -> Solve | None:
         """How its equilibrium is solved for; None for a model without."""
-        options = MODELS[self.name][1] | dict(self.options)
-        takes = "solve" in _arguments(self.name)
-        return Solve(**{k: v for k, v in options.items() if k in _SOLVE}) if takes else None
+        if "solve" not in _arguments(self.module):
+            return None
+        return Solve(**{option: value for option, value in self.options if option in _SOLVE})
 
     def _modules(self, key: jax.Array) -> tuple[nnx.Module, nnx.Module]:
         rngs = nnx.Rngs(params=key)
-        module, defaults = MODELS[self.name]
-        options = {k: v for k, v in (defaults | dict(self.options)).items() if k not in _SOLVE}
-        names = _arguments(self.name)
-        if self.solve is not None:
-            options["solve"] = self.solve
-        if "num_classes" in names:
-            options["num_classes"] = self.num_classes
-        representation = module(self.input_shape, rngs=rngs, **options)
+        options = {option: value for option, value in self.options if option not in _SOLVE}
+        given = {"solve": self.solve, "num_classes": self.num_classes}
+        options |= {option: value for option, value in given.items() if option in _arguments(self.module)}
+        representation = self.module(self.input_shape, rngs=rngs, **options)
         if hasattr(representation, "make_head"):
             return representation, representation.make_head(self.num_classes, rngs=rngs)
+        if not hasattr(representation, "features"):
+            raise InputError(
+                f"an instance of {self.name} has neither `features`, the length of what it gives, nor `make_head`; "
+                "set self.features in its __init__"
+            )
         return representation, nnx.Linear(representation.features, self.num_classes, rngs=rngs)
+
+    @property
+    def constrained(self) -> bool:
+        """Whether its params must stay in a set, see `project`."""
+        return hasattr(self.module, "project")
 
     @partial(jax.jit, static_argnums=0)
     def init(self, key: jax.Array) -> dict:
         """Random parameters {'representation': tree, 'head': tree}; a projected layer starts inside its ball.
 
-        Drawn by XLA's own generator, seeded from `key`: it compiles five times as fast as JAX's default, which makes a
-        program for every shape. Its batching rule would give all seeds one stream, so seeds are drawn in turn.
+        Drawn by XLA's own generator ("rbg"), whose state is twice as long as a key, hence the key twice: it compiles
+        five times as fast as JAX's default, which makes a program for every shape. Under `vmap` it would give all keys
+        one stream, so keys are taken in turn there.
         """
 
         @jax.custom_batching.sequential_vmap
@@ -171,9 +236,9 @@ class Model:
 
     def project(self, representation: dict) -> dict:
         """The nearest representation that meets the model's constraint, eq. (4); itself where there is none."""
-        module = _merge(_parts(self).representation, representation)
-        if not hasattr(module, "project"):
+        if not self.constrained:
             return representation
+        module = _merge(_parts(self).representation, representation)
         module.project()
         return _text_keys(nnx.to_pure_dict(nnx.state(module, nnx.Param)))
 
@@ -226,22 +291,33 @@ def _outputs(model: Model) -> tuple[jax.ShapeDtypeStruct, Solution | None]:
     return logits, solution
 
 
-def make_model(name: str, input_shape: tuple[int, ...], num_classes: int, **options) -> Model:
-    """Build `name` for `input_shape` (without the batch axis).
+def _check_form(module: type, name: str, options: dict[str, Any]) -> None:
+    if not (isinstance(module, type) and issubclass(module, nnx.Module)):
+        raise InputError(f"{name} is no class of Flax NNX modules; derive it from flax.nnx.Module and pass the class")
+    takes = _arguments(module)
+    missing = [f"`{argument}` in __init__" for argument in ("input_shape", "rngs") if argument not in takes]
+    if not any("__call__" in vars(base) for base in module.__mro__):
+        missing.append("`__call__`")
+    if missing:
+        raise InputError(f"{name} lacks {' and '.join(missing)}; fedlab_lite.nn.model says what a representation is")
+    for option in options:
+        choose(f"option of model {name}", option, _options(module))
+    empty = inspect.Parameter.empty
+    needed = [o for o in takes if o not in _NOT_OPTIONS and takes[o].default is empty and o not in options]
+    if needed:
+        raise InputError(f"{name} needs a value for {', '.join(needed)}; pass it, or give it a default in __init__")
+
+
+def make_model(name: str, input_shape: tuple[int, ...], num_classes: int, **options: Any) -> Model:
+    """Build `name`, a model of the register, for `input_shape` (without the batch axis).
 
     Raises `InputError` for unknown names or options, and where input, representation and head do not fit together.
     """
     for option in options:
         choose(f"option of model {name}", option, model_options(name))
     choose("model", name, MODELS)
-    model = Model(name, tuple(int(n) for n in input_shape), int(num_classes), tuple(sorted(options.items())))
-    try:
-        _outputs(model)
-    except InputError:
-        raise
-    except (TypeError, ValueError) as error:
-        raise InputError(f"model {name!r} cannot be built for inputs {input_shape}, {options}: {error}") from error
-    return model
+    module, defaults = MODELS[name]
+    return Model.of(module, input_shape, num_classes, name=name, **(defaults | options))
 
 
 def count_params(params) -> int:

@@ -60,14 +60,14 @@ def _tiles(x: jax.Array, BT: np.ndarray, axis: int, count: int) -> jax.Array:
 
 
 def pays(x_shape: tuple[int, ...], kernel_shape: tuple[int, ...]) -> bool:
-    """Whether `conv2d` here is faster than im2col for `x [B, H, W, C]` and `kernel [k, k, C, out]`, stride 1.
+    """Whether `conv2d` here is faster than im2col for `x [B, H, W, C]` and `kernel [k, k, C, out]`, stride 1, on a CPU.
 
-    On a CPU, for 3x3 and 5x5, and where there are channels to fill a vector and pixels enough to repay the
-    transformed kernel. (On an accelerator float32 products lose digits that the transforms would magnify.)
+    For 3x3 and 5x5, and where there are channels to fill a vector and pixels enough to repay the transformed kernel.
+    (On an accelerator float32 products lose digits that the transforms would magnify: not there.)
     """
     (batch, height, width, _), (size, _, channels, out) = x_shape, kernel_shape
     enough = min(channels, out) >= 16 and batch * height * width >= 512
-    return enough and size in OUTPUTS and jax.default_backend() == "cpu"
+    return enough and size in OUTPUTS
 
 
 def conv2d(x: jax.Array, kernel: jax.Array, *, padding: str = "SAME") -> jax.Array:

@@ -12,9 +12,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedlab_lite.algorithms import make_algorithm
-from fedlab_lite.clients import Batch, Problem, replicated
+from fedlab_lite.clients import Batch
 from fedlab_lite.data.federated import Federated
 from fedlab_lite.nn.model import Model, make_model
+from fedlab_lite.problem import Problem
+from fedlab_lite.sharding import replicated
+from fedlab_lite.training import place_problem
 
 LR = 0.01
 
@@ -49,7 +52,7 @@ class Workload:
     def problem(self, *, plain: bool = False) -> Problem:
         clients = list(zip(*self.data(), strict=True))
         data = Federated.stack(clients, clients, name="noise", source="random pixels", num_classes=10)
-        return Problem(jax.device_put(data, replicated()), self.network(plain=plain))
+        return place_problem(Problem(data, self.network(plain=plain)))
 
 
 WORKLOADS = (
@@ -86,8 +89,8 @@ def fedlab_round(workload: Workload) -> Callable[[], object]:
     algorithm = make_algorithm("fedavg", lr=LR, batch_size=workload.batch_size, epochs=workload.epochs)
     step = jax.jit(algorithm.round, out_shardings=replicated())
     state = jax.device_put(algorithm.init(problem, jax.random.key(0)), replicated())
-    everybody = jnp.arange(problem.num_clients)
-    return lambda: jax.block_until_ready(step(problem, state, everybody, jax.random.key(1)))
+    at = problem.everyone(jax.random.key(1))
+    return lambda: jax.block_until_ready(step(problem, state, at))
 
 
 def bare_step(workload: Workload) -> Callable[[], object]:

@@ -1,0 +1,160 @@
+"""The loop that the solvers of `fedlab_lite.deq.solvers` share: evaluate, judge each sample, keep the best, go on."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int, PyTree, Shaped
+
+from fedlab_lite.errors import InputError
+
+DIVERGED = 1e6  # a sample whose residual grows to this multiple of its best one is given up
+
+
+class Solution(NamedTuple):
+    """What a solver found, for `B` samples.
+
+    Attributes:
+      z: the best iterate of each sample (lowest residual), a pytree like `z0`.
+      residual: ||f(z) - z||_2 of exactly that `z`; inf where `f` never gave a finite value.
+      iterations: int32, evaluations of `f` that the sample needed.
+      trace: the residual at each evaluation; inf where it was not finite, NaN after the sample stopped.
+    """
+
+    z: PyTree[Float[Array, "B ..."]]
+    residual: Float[Array, " B"]
+    iterations: Int[Array, " B"]
+    trace: Float[Array, "max_iter B"]
+
+
+@jax.custom_batching.custom_vmap
+def _any(active: Bool[Array, "..."]) -> Bool[Array, ""]:
+    """Whether any sample goes on. Under `vmap` the answer is one for the whole batch: the loop then has one condition
+    and its body runs as it stands, where a condition for each would make JAX select every array of the state again.
+    """
+    return jnp.any(active)
+
+
+@_any.def_vmap
+def _any_of_batch(axis_size: int, batched: list[bool], active: Bool[Array, "batch ..."]):
+    return _any(active), False
+
+
+class _State(NamedTuple):
+    step: Int[Array, ""]  # evaluations so far
+    z: Float[Array, "B D"]
+    best: Float[Array, "B D"]
+    residual: Float[Array, " B"]  # of `best`
+    active: Bool[Array, " B"]
+    iterations: Int[Array, " B"]
+    trace: Float[Array, "max_iter B"]
+    memory: PyTree  # of the method
+
+
+def dot(x: Float[Array, "*x D"], y: Float[Array, "*y D"]) -> Float[Array, "..."]:
+    """Inner products over the last axis. XLA's CPU reductions are scalar; its matrix products are not."""
+    product = jnp.matmul(x[..., None, :], y[..., :, None], precision=jax.lax.Precision.HIGHEST)
+    return product[..., 0, 0]
+
+
+def norm(x: Float[Array, "*x D"]) -> Float[Array, "*x"]:
+    """Euclidean norms over the last axis."""
+    return jnp.sqrt(dot(x, x))
+
+
+def flatten(tree: PyTree[Shaped[Array, "B ..."]]) -> Shaped[Array, "B D"]:
+    """A pytree as one array (a reshape where there is one leaf)."""
+    leaves = [leaf.reshape(leaf.shape[0], -1) for leaf in jax.tree.leaves(tree)]
+    return leaves[0] if len(leaves) == 1 else jnp.concatenate(leaves, axis=1)
+
+
+def _unflatten(flat: Float[Array, "B D"], like: PyTree[Shaped[Array, "B ..."]]) -> PyTree[Array]:
+    leaves, structure = jax.tree.flatten(like)
+    parts, start = [], 0
+    for leaf in leaves:
+        size = leaf.size // max(leaf.shape[0], 1)
+        parts.append(flat[:, start : start + size].reshape(leaf.shape).astype(leaf.dtype))
+        start += size
+    return jax.tree.unflatten(structure, parts)
+
+
+def _shapes(tree: PyTree) -> PyTree:
+    return jax.tree.map(jnp.shape, tree)
+
+
+def check(z0: PyTree, max_iter: int, **sizes: int) -> None:
+    """Raise `InputError` unless all numbers are at least 1 and the leaves of `z0` share axis 0."""
+    for name, value in {"max_iter": max_iter, **sizes}.items():
+        if value < 1:
+            raise InputError(f"{name} = {value}: a solver needs at least 1")
+    shapes = [jnp.shape(leaf) for leaf in jax.tree.leaves(z0)]
+    if not shapes or any(not s or s[0] != shapes[0][0] for s in shapes):
+        raise InputError(f"z0 must be arrays that share axis 0, the samples; their shapes are {shapes}")
+
+
+def solve(
+    f: Callable,
+    z0: PyTree,
+    memory: Callable,
+    update: Callable,
+    *,
+    tol: float,
+    relative: bool,
+    max_iter: int,
+    budget: Any,
+) -> Solution:
+    """The driver: evaluate, judge each sample, keep the best, let the method propose the next iterate.
+
+    `memory(z) -> memory` makes the method's state for z [B, D], `update(memory, step, z, fz, g) -> (memory, next z)`
+    its move, where g = f(z) - z. It may produce nonsense for samples that have stopped: they are not moved.
+    """
+    z0 = jax.tree.map(jnp.asarray, z0)
+    flat = flatten(z0)
+    samples, eps = flat.shape[0], jnp.finfo(flat.dtype).eps
+
+    def evaluate(z: Float[Array, "B D"]) -> Float[Array, "B D"]:
+        fz = f(_unflatten(z, z0))
+        if _shapes(fz) != _shapes(z0):
+            raise InputError(f"f must keep the structure and shapes of z: got {_shapes(fz)} from {_shapes(z0)}")
+        return flatten(fz).astype(z.dtype)
+
+    def body(s: _State) -> _State:
+        fz = evaluate(s.z)
+        g = fz - s.z
+        r = norm(g)
+        r = jnp.where(jnp.isfinite(r), r, jnp.inf)
+        converged = r <= (tol * (norm(fz) + eps) if relative else tol)
+        failed = jnp.isinf(r) | (r > DIVERGED * s.residual)
+        better = s.active & (r < s.residual)
+        best = jnp.where(better[:, None], s.z, s.best)
+        going = s.active & ~converged & ~failed
+        if budget is not None:
+            going &= s.step + 1 < budget
+        memory, proposed = update(s.memory, s.step, s.z, fz, g)
+        return _State(
+            step=s.step + 1,
+            z=jnp.where(going[:, None], proposed, best),
+            best=best,
+            residual=jnp.where(better, r, s.residual),
+            active=going,
+            iterations=s.iterations + s.active,
+            trace=s.trace.at[s.step].set(jnp.where(s.active, r, jnp.nan)),
+            memory=memory,
+        )
+
+    last = jax.lax.while_loop(
+        lambda s: (s.step < max_iter) & _any(s.active),
+        body,
+        _State(
+            step=jnp.int32(0),
+            z=flat,
+            best=flat,
+            residual=jnp.full(samples, jnp.inf, flat.dtype),
+            active=jnp.ones(samples, bool),
+            iterations=jnp.zeros(samples, jnp.int32),
+            trace=jnp.full((max_iter, samples), jnp.nan, flat.dtype),
+            memory=memory(flat),
+        ),
+    )
+    return Solution(_unflatten(last.best, z0), last.residual, last.iterations, last.trace)
