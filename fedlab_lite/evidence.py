@@ -294,5 +294,8 @@ def _show(value: Any) -> str:
 
 
 def _some(words: list[str]) -> str:
+    """The first of them, each said once, also where one of them is already a sentence of several."""
+    parts = [part for word in words[:SHOWN] for part in word.split("; ")]
+    once = [part for i, part in enumerate(parts) if part not in parts[:i] or part.startswith("and ")]
     more = f"; and {len(words) - SHOWN} more" if len(words) > SHOWN else ""
-    return "; ".join(words[:SHOWN]) + more
+    return "; ".join(once) + more

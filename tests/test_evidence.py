@@ -213,6 +213,20 @@ def test_together():
     assert many.reason == "0; 1; 2; and 2 more"
 
 
+def test_a_sentence_gives_each_reason_once():
+    shared = Verdict("inconclusive", "local diverged; ditto diverged")
+    assert together(shared, Verdict("inconclusive", "local diverged; fedavg diverged")).reason == (
+        "local diverged; ditto diverged; fedavg diverged"
+    )
+    assert together(*(Verdict("contradicted", f"{name}; too few rounds") for name in "ab")).reason == (
+        "a; too few rounds; b"
+    )
+    stuck = {name: made([0.1] * 3) for name in ("low", "flat")} | {"good": made([0.6] * 3)}
+    both = together(compare(stuck, "low", "good"), compare(stuck, "low", "flat"))
+    assert both.reason.count("low is not") == 1
+    assert both.reason.count("flat is not") == 1
+
+
 @given(
     st.lists(st.floats(0, 1) | st.just(math.nan), max_size=5),
     st.lists(st.floats(0, 1), max_size=5),
