@@ -18,7 +18,7 @@ import optax
 from fedlab_lite.errors import InputError
 
 SCALE_BYTES = 4  # of a quantised array: the float32 that its integers are multiples of
-_counts: ContextVar[dict[str, int] | None] = ContextVar("counts", default=None)
+_counts: ContextVar[tuple[dict[str, int], bool] | None] = ContextVar("counts", default=None)
 
 
 @dataclass(frozen=True)
@@ -119,14 +119,14 @@ jax.tree_util.register_pytree_node(Channel, _split, _join)
 
 def count(way: str, message: Any, channel: Channel | None) -> None:
     """Note a message ('up', 'down') if somebody is counting."""
-    counts = _counts.get()
-    if counts is not None:
-        counts[way] += (channel or Channel()).message_bytes(message)
+    if (found := _counts.get()) is not None:
+        counts, pieces = found
+        counts[way] += 1 if pieces else (channel or Channel()).message_bytes(message)
 
 
 @contextlib.contextmanager
-def counting() -> Iterator[dict[str, int]]:
-    """Bytes that one client sends ('up') and receives ('down') in what is traced inside.
+def counting(*, pieces: bool = False) -> Iterator[dict[str, int]]:
+    """Bytes that one client sends ('up') and receives ('down') in what is traced inside; `pieces`: how many messages.
 
     >>> with counting() as found:
     ...     count("up", {"w": jax.ShapeDtypeStruct((10, 2), jnp.float32)}, None)
@@ -134,7 +134,7 @@ def counting() -> Iterator[dict[str, int]]:
     {'up': 80, 'down': 0}
     """
     counts = {"up": 0, "down": 0}
-    token = _counts.set(counts)
+    token = _counts.set((counts, pieces))
     try:
         yield counts
     finally:

@@ -28,6 +28,10 @@ class OutputError(FedlabError, OSError):
     """A result that could not be written (read-only folder, full disk); nothing half-written is left."""
 
 
+class BudgetWarning(UserWarning):
+    """A run that stopped before its last round, because a privacy budget was used up."""
+
+
 def choose(kind: str, name: str, options) -> None:
     """Raise `InputError` with a suggestion unless `name` is one of `options`.
 

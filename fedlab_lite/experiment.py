@@ -9,6 +9,7 @@ import hashlib
 import json
 import os
 import time
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
 from functools import lru_cache
@@ -23,10 +24,11 @@ import numpy as np
 from fedlab_lite import data, files, store, training
 from fedlab_lite.algorithms import ALGORITHMS, make_algorithm
 from fedlab_lite.algorithms.base import Algorithm, is_leaf
-from fedlab_lite.errors import InputError, MissingDataError, NotStoredError
+from fedlab_lite.errors import BudgetWarning, InputError, MissingDataError, NotStoredError
 from fedlab_lite.fusion import fusion_weights
 from fedlab_lite.graphs import make_graph
 from fedlab_lite.history import History
+from fedlab_lite.metrics import message_count
 from fedlab_lite.nn.model import MODELS, Model, make_model
 from fedlab_lite.problem import Problem
 from fedlab_lite.progress import progress_bar
@@ -163,6 +165,9 @@ def run_all(
         that a single one does not; it takes as many times the memory, and other last bits, which the history says.
       clients_at_once: how many clients an accelerator batches, see `clients.for_clients`.
 
+    A run with a `privacy_budget` stops where the next round would exceed it: its history has so many rounds, says why
+    in `about["stopped"]`, and there is a `BudgetWarning`.
+
     Raises: `InputError`, `MissingDataError`, `CorruptFileError` (a damaged file in the store), `OutputError`;
       `NotStoredError` where FEDLAB_STORED_ONLY is set and something would have to be trained.
 
@@ -241,7 +246,7 @@ def _compute(
 
     settings = batch[0][1]
     problem = replace(build_problem(settings), clients_at_once=clients_at_once)
-    plan = Plan(settings.num_rounds, settings.cohort_size, settings.eval_every)
+    plan = Plan(_affordable(settings, problem), settings.cohort_size, settings.eval_every)
     plan.check(problem, algorithm_of(settings))
     fingerprint = data_fingerprint(problem)
     for name, *_ in batch:
@@ -249,7 +254,7 @@ def _compute(
     problem = training.place_problem(problem)
     histories = {}
     words = settings.describe() + (f" · {len(batch)} runs" if len(batch) > 1 else "")
-    with progress_bar(words, settings.num_rounds * len(batch), show) as tick:
+    with progress_bar(words, plan.num_rounds * len(batch), show) as tick:
         # a kill between two writes leaves a batch at different rounds: each part goes on from its own
         for _, together in groupby(sorted(batch, key=standing), key=standing):
             part = list(together)
@@ -265,19 +270,39 @@ def _compute(
             states, found = training.advance(
                 problem, trajectories, plan, states=states, progress=found, after_round=write
             )
-            tick(min(1, settings.num_rounds) * len(part))
+            tick(min(1, plan.num_rounds) * len(part))
             for index, ((name, *_), trajectory, each) in enumerate(zip(part, trajectories, found, strict=True)):
                 if keep_state:
                     state = training.part(states, index, len(part))
                     store.save_tree(store.path(name, "state"), {"state": store.pack(state)})
                 history = training.history_of(problem, trajectory, plan, each, fingerprint, len(part))
                 about = {what: getattr(settings, what) for what in ("dataset", "model", "algorithm")}
+                if plan.num_rounds < settings.num_rounds:
+                    about["stopped"] = _stopped(settings, plan.num_rounds)
                 history = replace(history, about=about)
                 store.save_history(name, history)
                 store.remove(store.path(name, "ckpt"))
                 histories[name] = history
     store.sweep()
     return histories
+
+
+def _affordable(settings: Settings, problem: Problem) -> int:
+    """The rounds that are asked for, or as many of them as the privacy budget has room for, with a warning."""
+    if not settings.privacy_budget:
+        return settings.num_rounds
+    messages = message_count(problem, algorithm_of(settings))["up"]
+    if not messages:  # nothing is sent, nothing spent
+        return settings.num_rounds
+    rounds = settings.privacy(messages).affordable(settings.num_rounds)
+    if rounds < settings.num_rounds:
+        warnings.warn(_stopped(settings, rounds), BudgetWarning, stacklevel=2)
+    return rounds
+
+
+def _stopped(settings: Settings, rounds: int) -> str:
+    epsilon, delta = settings.privacy_budget
+    return f"{rounds} of {settings.num_rounds} rounds, which use up the privacy budget ({epsilon:g}, {delta:g})"
 
 
 class _Checkpoints:

@@ -133,8 +133,17 @@ def message_bytes(problem: Problem, algorithm: Any) -> dict[str, int]:
 
     Counted on the trees that pass the channel when a round is traced; nothing is computed.
     """
+    return _messages(problem, algorithm, pieces=False)
+
+
+def message_count(problem: Problem, algorithm: Any) -> dict[str, int]:
+    """How many messages those are: each is clipped and noised by itself, and costs privacy by itself."""
+    return _messages(problem, algorithm, pieces=True)
+
+
+def _messages(problem: Problem, algorithm: Any, pieces: bool) -> dict[str, int]:
     state = jax.eval_shape(algorithm.init, problem, jax.random.key(0))
     at = At(jnp.int32(0), jnp.arange(problem.num_clients), jax.random.key(0))
-    with counting() as found:
+    with counting(pieces=pieces) as found:
         jax.eval_shape(lambda problem, state, at: algorithm.round(problem, state, at), problem, state, at)
     return found

@@ -6,6 +6,8 @@ dp-accounting (the extra `privacy`) does the arithmetic.
 """
 
 import math
+from dataclasses import dataclass
+from functools import cached_property
 
 from fedlab_lite.errors import InputError
 
@@ -69,6 +71,95 @@ def noise_multiplier_for(epsilon: float, delta: float, *, rounds: int = 1, sampl
         accounting.ExplicitBracketInterval(enough, 2 * enough),
         tol=1e-4 * enough,
     )
+
+
+def rounds_within(epsilon: float, delta: float, *, noise_multiplier: float, sampling_rate: float = 1.0) -> int:
+    """How many messages with this noise fit into (epsilon, delta): `epsilon_of` solved for `rounds`; 0: not even one.
+
+    Raises: `InputError`.
+
+    >>> rounds_within(9.94, 1e-5, noise_multiplier=11.24), rounds_within(0.01, 1e-5, noise_multiplier=11.24)
+    (500, 0)
+    """
+    _check(epsilon=epsilon, delta=delta, noise_multiplier=noise_multiplier, sampling_rate=sampling_rate)
+
+    def fit(rounds: int) -> bool:
+        spent = epsilon_of(noise_multiplier, delta, rounds=rounds, sampling_rate=sampling_rate)
+        return spent <= epsilon * (1 + 1e-6)  # so that `epsilon_of(..., rounds=n)` has room for n
+
+    if not fit(1):
+        return 0
+    most = 1
+    while fit(2 * most):
+        most *= 2
+    too_many = 2 * most
+    while too_many - most > 1:
+        middle = (most + too_many) // 2
+        most, too_many = (middle, too_many) if fit(middle) else (most, middle)
+    return most
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What the messages of a client may add up to, (epsilon, delta), and the noise on each.
+
+    Raises `InputError` for numbers that cannot be.
+
+    Example:
+      >>> budget = Budget(2.0, 1e-5, noise_multiplier=11.24)
+      >>> budget.rounds, budget.affordable(500), round(budget.spent(20), 2)
+      (31, 31, 1.57)
+    """
+
+    epsilon: float
+    delta: float
+    noise_multiplier: float  # sigma / Delta of one message
+    messages: int = 1  # of a client in a round
+    sampling_rate: float = 1.0  # see `epsilon_of`
+
+    def __post_init__(self):
+        _check(
+            epsilon=self.epsilon,
+            delta=self.delta,
+            noise_multiplier=self.noise_multiplier,
+            rounds=self.messages,
+            sampling_rate=self.sampling_rate,
+        )
+
+    @cached_property
+    def rounds(self) -> int:
+        """How many rounds fit into the budget."""
+        noise = {"noise_multiplier": self.noise_multiplier, "sampling_rate": self.sampling_rate}
+        return rounds_within(self.epsilon, self.delta, **noise) // self.messages
+
+    def spent(self, rounds: int) -> float:
+        """The epsilon that so many rounds add up to, at the budget's delta."""
+        if rounds < 0:
+            raise InputError(f"rounds={rounds}: 0 or more")
+        number = {"rounds": rounds * self.messages, "sampling_rate": self.sampling_rate}
+        return epsilon_of(self.noise_multiplier, self.delta, **number) if rounds else 0.0
+
+    def affordable(self, num_rounds: int) -> int:
+        """`num_rounds`, or as many of them as fit. Raises `InputError` where not one does."""
+        if num_rounds and not self.rounds:
+            raise InputError(self._says(1))
+        return min(num_rounds, self.rounds) if num_rounds else 0
+
+    def check(self, num_rounds: int) -> None:
+        """Raise `InputError`, saying how many rounds and what noise would do, where so many do not fit."""
+        if num_rounds > 0 and num_rounds > self.rounds:
+            raise InputError(self._says(num_rounds))
+
+    def _says(self, num_rounds: int) -> str:
+        noise = noise_multiplier_for(
+            self.epsilon, self.delta, rounds=num_rounds * self.messages, sampling_rate=self.sampling_rate
+        )
+        rounds, instead = ("round", "") if num_rounds == 1 else ("rounds", "take fewer rounds, or ")
+        return (
+            f"{num_rounds} {rounds} cost epsilon = {self.spent(num_rounds):.3g} at delta = {self.delta:g}, the budget "
+            f"is {self.epsilon:g}: {self.rounds} rounds fit with a noise multiplier of {self.noise_multiplier:g}; "
+            f"{instead}use a noise multiplier of {noise:.4g}"
+        )
 
 
 def _sampled(noise_multiplier: float, rounds: int, sampling_rate: float):

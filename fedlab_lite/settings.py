@@ -13,6 +13,7 @@ from fedlab_lite.errors import InputError, choose
 from fedlab_lite.fusion import FUSIONS
 from fedlab_lite.graphs import GRAPHS
 from fedlab_lite.nn.model import MODELS, model_defaults
+from fedlab_lite.privacy import Budget
 
 Options = tuple[tuple, ...]  # sorted pairs (name, value)
 
@@ -54,8 +55,8 @@ def model_option_types(name: str) -> dict[str, type]:
 
 def _normal(value, hint):
     """Ints where floats belong and lists where tuples belong have one spelling, so equal settings are equal."""
-    if isinstance(value, list):
-        return tuple(value)
+    if isinstance(value, list | tuple):
+        return tuple(float(each) if float in get_args(hint)[:1] else each for each in value)
     wants_float = float in (hint, *get_args(hint)) and int not in get_args(hint)
     return float(value) if wants_float and isinstance(value, int) else value
 
@@ -81,10 +82,10 @@ class Settings:
     """
 
     dataset: str = "glyphs"  # one of `data.DATASETS`: embedded ('glyphs', 'digits', 'textures', ...) or real
-    partition: str = "natural"  # 'iid', 'by_label', 'dirichlet', 'natural'
+    partition: str = "natural"  # 'iid', 'by_label', 'by_class_cycle', 'dirichlet', 'natural'
     num_clients: int = 20
     unseen_clients: int = 0  # of them, drawn at random: they take no part and join when the others are judged
-    classes_per_client: int = 2  # for 'by_label'
+    classes_per_client: int = 2  # for 'by_label' and 'by_class_cycle'
     alpha: float = 0.5  # for 'dirichlet'
     train_size: int | None = None  # training rows over all clients; None: all there are
     test_size: int | None = None
@@ -108,6 +109,7 @@ class Settings:
     message_noise: float | None = None  # Gaussian noise on messages, its standard deviation in units of message_clip
     message_bits: int | None = None  # bits a number of a message; None: as it is
     message_loss: float | None = None  # probability that a message does not arrive
+    privacy_budget: tuple[float, ...] = ()  # (epsilon, delta) that a client's messages may add up to; then a run stops
     eval_every: int = 1  # rounds between evaluations; the last round is always evaluated
     seeds: tuple[int, ...] = (0,)  # one trajectory each: initial params, cohorts, order of rows
 
@@ -155,6 +157,7 @@ class Settings:
                 f"budgets are {list(self.budgets)}; give one number of solver iterations, 1 or more, to each of the "
                 f"{self.num_clients} clients, or none at all"
             )
+        self.privacy()
         choose("fusion", self.fusion, FUSIONS)
         if self.graph:
             choose("graph", self.graph, GRAPHS)
@@ -169,6 +172,23 @@ class Settings:
         """What happens to messages; None: nothing."""
         options = {name: getattr(self, f"message_{name}") for name in ("clip", "noise", "bits", "loss")}
         return Channel(**options) if any(value is not None for value in options.values()) else None
+
+    def privacy(self, messages: int = 1) -> Budget | None:
+        """What may be spent on privacy, where a client sends so many messages a round; None: no limit.
+
+        It is local: the server sees each message, and any two that a client could have sent lie 2 `message_clip` apart
+        at most, so the noise multiplier is half of `message_noise`. Who is not sampled in a round spends as much.
+        """
+        if not self.privacy_budget:
+            return None
+        if len(self.privacy_budget) != 2:
+            raise InputError(f"privacy_budget is a pair (epsilon, delta), got {self.privacy_budget}")
+        if not self.message_noise:
+            raise InputError(
+                "a privacy_budget is spent on messages with noise, and these have none: any number of them would break "
+                "it; set message_noise and message_clip as well"
+            )
+        return Budget(*self.privacy_budget, noise_multiplier=self.message_noise / 2, messages=messages)
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "Settings":

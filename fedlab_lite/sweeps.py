@@ -32,8 +32,11 @@ def federation(settings: Settings) -> str:
     >>> federation(Settings(dataset="cifar10", partition="by_label", num_clients=100, classes_per_client=5))
     'CIFAR-10\\n100 clients, 5 classes each'
     """
-    dealt = {"by_label": f"{settings.classes_per_client} classes each", "dirichlet": f"Dirichlet {settings.alpha:g}"}
-    dealt |= {"natural": "by writer" if settings.dataset != "shakespeare" else "by role"}
+    dealt = dict.fromkeys(("by_label", "by_class_cycle"), f"{settings.classes_per_client} classes each")
+    dealt |= {
+        "dirichlet": f"Dirichlet {settings.alpha:g}",
+        "natural": "by writer" if settings.dataset != "shakespeare" else "by role",
+    }
     how = dealt.get(settings.partition, settings.partition)
     return f"{DATA.get(settings.dataset, settings.dataset)}\n{settings.num_clients} clients, {how}"
 

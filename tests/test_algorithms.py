@@ -20,6 +20,7 @@ from fedlab_lite.nn.model import count_params
 from fedlab_lite.problem import Problem
 
 COHORT = jnp.array([0, 2, 3])
+BODY_ALONE = ("fedper", "fedrep", "fedeq", "fedbabu", "fedcr", "fedreco")  # what crosses the network
 
 
 @pytest.fixture(scope="module")
@@ -34,6 +35,11 @@ def name(request):
 
 
 class TestEveryAlgorithm:
+    @pytest.fixture(scope="class")
+    def problem(self, name):
+        """Blobs, with a network that the algorithm takes."""
+        return blobs(model="gaussian_mlp", width=16, depth=1, features=8, latent=4) if name == "fedcr" else blobs()
+
     def test_state_keeps_its_shapes_and_stays_finite(self, name, problem):
         algorithm = make_algorithm(name, lr=0.1)
         before = jax.eval_shape(algorithm.init, problem, KEY)
@@ -129,9 +135,13 @@ class TestEveryAlgorithm:
         params = jax.eval_shape(problem.model.init, KEY)
         whole, shared = 4 * count_params(params), 4 * count_params(params["representation"])
         outputs = 4 * len(problem.data.shared_x) * problem.data.num_classes
-        want = 0 if name == "local" else shared if name in ("fedper", "fedrep", "fedeq") else whole
+        want = 0 if name == "local" else shared if name in BODY_ALONE else whole
         want = outputs if name in ("cmfd", "fedf_admm") else want
-        assert message_bytes(problem, make_algorithm(name)) == {"up": want, "down": want}
+        classes, features = problem.data.num_classes, 4 if name == "fedcr" else 8
+        more = {"fedcr": (2, 2), "fedpac": (2, 1)}.get(name, (0, 0))  # statistics, in numbers a feature and class
+        up, down = (want + 4 * classes * features * times for times in more)
+        up += 4 * (classes + 1) if name == "fedpac" else 0  # shares of the classes, and a variance
+        assert message_bytes(problem, make_algorithm(name)) == {"up": up, "down": down}
 
 
 # Two clients, row loss (theta + w - y)^2 / 2, y = 1 and 5, from theta = w = 0; one full-batch step of lr 0.5 an epoch:

@@ -201,6 +201,10 @@ VARIANTS = {  # one for each way that a round sends messages
     "fedopt": ("fedopt", {}),
     "ditto": ("ditto", {}),
     "fedrep": ("fedrep", {}),
+    "fedbabu": ("fedbabu", {}),
+    "fedpac": ("fedpac", {}),
+    "fedcr": ("fedcr", {}),
+    "fedreco": ("fedreco", {}),
     "fedeq": ("fedeq", {}),
     "fedeq, argmin": ("fedeq", {"server": "argmin"}),
     "dec_fedavg": ("dec_fedavg", {}),
@@ -209,7 +213,7 @@ VARIANTS = {  # one for each way that a round sends messages
     "cmfd": ("cmfd", {}),
     "fedf_admm, params": ("fedf_admm", {"share": "params"}),
 }
-SERVER = ("params", "theta", "server", "mean")  # entries of a state that the server keeps
+SERVER = ("params", "theta", "server", "mean", "prototypes", "prior")  # entries of a state that the server keeps
 
 
 def everything(**numbers):
@@ -235,6 +239,13 @@ def algorithm(request):
 
 
 class TestEveryAlgorithm:
+    @pytest.fixture(scope="class")
+    def problem(self, algorithm, problem):
+        """With a network that the algorithm takes."""
+        if type(algorithm) is not ALGORITHMS["fedcr"]:
+            return problem
+        return blobs(sizes=[9, 14, 7, 12], model="gaussian_mlp", width=4, depth=0, features=4, latent=2)
+
     def test_rounds_stay_finite_and_keep_their_shapes(self, algorithm, problem):
         problem = replace(problem, channel=everything())
         before = state = init(algorithm, problem)

@@ -359,6 +359,49 @@ def test_real_data_are_subsampled_by_class(folders, partition):
         federated("cifar10", partition=partition, num_clients=5, train_size=201)
 
 
+def test_a_cycle_of_classes_pools_training_and_test_samples(folders):
+    """60 training and 40 test rows, 10 of each class together: five clients more than classes would not share alike."""
+    y = np.arange(100) % 10
+    x = np.broadcast_to(np.arange(100, dtype=np.uint8)[:, None, None, None], (100, 2, 2, 3))
+    np.savez(folders / "data" / "cifar10.npz", x_train=x[:60], y_train=y[:60], x_test=x[60:], y_test=y[60:])
+    options = {"partition": "by_class_cycle", "num_clients": 10, "classes_per_client": 2}
+    data = federated("cifar10", **options)
+    assert data.size.tolist() == [7] * 10
+    assert data.test_size.tolist() == [3] * 10
+    pixels = np.concatenate([data.x[..., 0, 0, 0].ravel(), data.test_x[..., 0, 0, 0].ravel()])
+    assert sorted(pixels) == list(range(100))
+    np.testing.assert_array_equal(data.y, y[data.x[..., 0, 0, 0]])
+    np.testing.assert_array_equal(data.test_y, y[data.test_x[..., 0, 0, 0]])
+    assert set(np.unique(data.y[9])) | set(np.unique(data.test_y[9])) == {9, 0}
+    for sizes, want in (
+        ({"train_size": 40}, (4, 2)),
+        ({"test_size": 20}, (5, 2)),
+        ({"train_size": 50, "test_size": 50}, (5, 5)),
+    ):
+        part = federated("cifar10", **options, **sizes)
+        assert (part.x.shape[1], part.test_x.shape[1]) == want
+    for wrong, message in (
+        ({"train_size": 45}, "train_size is 45, .* gives 10 clients equally many; make it a multiple, for example 40"),
+        ({"train_size": 80}, "can have 10 samples each, not 8 for training and 3"),
+        ({"shared_size": 10}, "pools all samples; leave common_test and shared_size out"),
+        ({"common_test": True}, "pools all samples"),
+        ({"classes_per_client": 11}, "classes_per_client is 11, but the data have 10 classes"),
+        ({"num_clients": 60}, "training and 1 test rows a client are too few"),
+    ):
+        with pytest.raises(InputError, match=message):
+            federated("cifar10", **options | wrong)
+
+
+def test_embedded_data_are_made_to_the_order_of_a_cycle():
+    data = federated("digits", partition="by_class_cycle", num_clients=20, classes_per_client=4, train_size=800)
+    assert (data.size.tolist(), data.test_size.tolist()) == ([40] * 20, [17] * 20)
+    assert data.summary()["classes_per_client"] == 4.0
+    other = federated(
+        "digits", partition="by_class_cycle", num_clients=20, classes_per_client=4, train_size=800, seed=1
+    )
+    assert other.fingerprint() != data.fingerprint()
+
+
 def test_owners_in_an_npz_allow_natural(folders):
     x, owner = np.zeros((6, 2, 2, 1), np.uint8), np.array(["b", "a", "b", "c", "c", "c"])
     arrays = {"x_train": x, "y_train": np.arange(6), "client_train": owner}
@@ -391,6 +434,6 @@ def test_bad_requests(options, message):
 
 def test_names_and_missing_real_data():
     assert set(EMBEDDED) < set(DATASETS)
-    assert len(PARTITIONS) == 4
+    assert len(PARTITIONS) == 5
     with pytest.raises(MissingDataError, match="data fetch cifar100"):
         federated("cifar100", partition="iid", num_clients=5)

@@ -37,6 +37,8 @@ HEADS = {62: 7_998, 10: 1_290, 100: 12_900, 90: 55_962}
 SMALL = {
     "mlp": {"width": 16},
     "cnn": {"channels": (4, 8), "features": 16},
+    "cnn5": {"channels": (4, 8), "features": 16},
+    "resnet18": {"width": 8, "blocks": (1, 1)},
     "deq_mlp": {"width": 16},
     "resnet14": {"width": 8},
     "deq_resnet_s": {"channels": 8},
@@ -122,7 +124,63 @@ def test_counts_of_the_literature():
     assert count_params(shapes(make_model("mlp", FEMNIST, 10, width=200, depth=2, features=0))) == 199_210
 
 
-@pytest.mark.parametrize("name", ["mlp", "cnn", "deq_mlp", "resnet14", "deq_resnet_s"])
+@pytest.mark.parametrize(
+    ("shape", "shared", "first"), [(FEMNIST, 1_248_548, (5, 5, 1, 4)), (CIFAR, 2_796_352, (5, 5, 3, 64))]
+)
+def test_counts_of_fedreco(shape, shared, first):
+    """Its |u|: what a client sends in a round is 4 bytes a parameter, 4.99 and 11.19 MB."""
+    params = shapes(make_model("cnn5", shape, 10))
+    assert count_params(params["representation"]) == shared
+    assert count_params(params["head"]) == 10_250
+    assert params["representation"]["convs"]["0"]["kernel"].shape == first
+    assert sorted(params["representation"]) == ["convs", "dense", "hidden"]
+    assert sorted(shapes(make_model("cnn", shape, 10))["representation"]) == ["convs", "dense"]  # as it was
+
+
+def test_counts_of_resnet18():
+    """He et al. 2016, Table 1: 11,689,512 parameters for 1000 classes; with a 3x3 stem 11,173,962 for ten."""
+
+    def count(classes, **options):
+        return count_params(shapes(make_model("resnet18", CIFAR, classes, **options)))
+
+    assert count(10) == 11_173_962
+    assert count(1000, stem="imagenet") == 11_689_512
+    assert count(10, stem="imagenet") == 11_181_642
+    assert count(10, width=8) < 200_000
+    assert make_model("resnet18", CIFAR, 10, stem="imagenet", width=8).num_classes == 10
+
+
+LAYERS = {
+    "mlp": (["dense1", "dense2"], {"width": 16, "depth": 1, "features": 8}),
+    "cnn": (["conv1", "conv2", "dense1"], SMALL["cnn"]),
+    "cnn5": (["conv1", "conv2", "dense1", "dense2"], SMALL["cnn5"]),
+    "resnet14": (["stem", *(f"block{k}" for k in range(1, 7)), "dense1", "dense2"], SMALL["resnet14"]),
+    "resnet18": (["stem", "block1", "block2", "pool"], SMALL["resnet18"]),
+}
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_activations_are_what_forward_computes(name):
+    names, options = LAYERS[name]
+    model = make_model(name, FEMNIST, 7, **options)
+    params = model.init(jax.random.key(0))
+    x = jax.random.randint(jax.random.key(1), (3, *FEMNIST), 0, 256).astype(jnp.uint8)
+    found = jax.jit(model.activations)(params, x)
+    assert list(found) == [*names, "head"]  # in the order of the network, through jit as well
+    assert all(layer.shape[0] == 3 for layer in found.values())
+    np.testing.assert_allclose(found["head"], jax.jit(model.apply)(params, x), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(found[names[-1]], jax.jit(model.represent)(params, x), rtol=1e-5, atol=1e-6)
+    body = jax.eval_shape(model.activations, {"representation": params["representation"]}, x)
+    assert list(body) == names  # an extractor without a head
+
+
+def test_activations_of_a_model_that_has_none():
+    model = make_model("deq_mlp", FEMNIST, 7, **SMALL["deq_mlp"])
+    with pytest.raises(InputError, match="give DEQMLP a method `activations"):
+        model.activations(model.init(jax.random.key(0)), jnp.zeros((1, *FEMNIST)))
+
+
+@pytest.mark.parametrize("name", ["mlp", "cnn", "cnn5", "deq_mlp", "resnet14", "resnet18", "deq_resnet_s"])
 def test_every_model_on_uint8_images(name):
     model = make_model(name, FEMNIST, 7, **SMALL[name])
     params = model.init(jax.random.key(0))
@@ -178,7 +236,7 @@ def test_projection_puts_every_row_of_B_in_the_ball():
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        ("resnet18", {}, "unknown model 'resnet18'"),
+        ("resnet19", {}, "unknown model 'resnet19'"),
         ("mlp", {"widht": 3}, "did you mean 'width'"),
         ("resnet20", {"family": "imagenet"}, "unknown ResNet family"),
         ("deq_mlp", {"kappa": 1.5}, r"kappa = 1.5: must lie in \(0, 1\), or be 0"),
@@ -189,6 +247,11 @@ def test_projection_puts_every_row_of_B_in_the_ball():
         ("deq_resnet_s", {"solver": "newton"}, "unknown solver"),
         ("deq_resnet_s", {"channels": 12}, "multiple of 8"),
         ("resnet14", {"width": 10}, "multiple of 8"),
+        ("resnet18", {"width": 10}, "multiple of 8"),
+        ("resnet18", {"stem": "cifra"}, "did you mean 'cifar'"),
+        ("resnet18", {"blocks": (2, 0)}, r"blocks of ResNet-18 are \(2, 0\)"),
+        ("cnn", {"padding": "same"}, "unknown padding 'same'"),
+        ("cnn5", {"channels": (4, 4, 4)}, r"nothing is left of \(28, 28, 1\) after 3 convolutions of 5x5 \(VALID\)"),
     ],
 )
 def test_bad_models_are_refused_when_they_are_made(name, options, message):

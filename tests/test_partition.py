@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedlab_lite.data.partition import apportion, by_label, dirichlet, iid, natural
+from fedlab_lite.data.partition import apportion, by_class_cycle, by_label, dirichlet, iid, natural
 from fedlab_lite.errors import InputError
 
 
@@ -75,6 +75,51 @@ def test_by_label_draws_other_pairs_for_other_seeds():
     assert len(pairs) == 5
 
 
+@pytest.mark.parametrize(
+    ("each", "k", "train_rows", "test_rows"), [(7000, 4, 980, 420), (6000, 2, 840, 360)], ids=["fmnist", "cifar10"]
+)
+def test_by_class_cycle_on_the_sizes_of_fedreco(each, k, train_rows, test_rows):
+    """50 clients: 980 and 420 rows of 4 classes of Fashion-MNIST, 840 and 360 of 2 of CIFAR-10; all rows are dealt."""
+    y = labels(10, each)
+    train, test = by_class_cycle(y, 50, k, seed=3)
+    assert {len(i) for i in train} == {train_rows}
+    assert {len(i) for i in test} == {test_rows}
+    assert_used_once([*train, *test], 10 * each)
+    for client, (a, b) in enumerate(zip(train, test, strict=True)):
+        counts = np.bincount(y[np.concatenate([a, b])], minlength=10)
+        held = [(client + j) % 10 for j in range(k)]
+        assert counts[held].tolist() == [(train_rows + test_rows) // k] * k
+        assert set(y[a]) == set(y[b]) == set(held)  # drawn at random, but no class is missed at this size
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_by_class_cycle_gives_equal_sizes_of_a_cycle_of_classes(data):
+    num_classes = data.draw(st.integers(1, 12))
+    k = data.draw(st.integers(1, num_classes))
+    num_clients = data.draw(st.integers(num_classes - k + 1, 25))
+    sizes = data.draw(st.lists(st.integers(80, 110), min_size=num_classes, max_size=num_classes))
+    y = np.random.default_rng(0).permutation(np.repeat(np.arange(num_classes), sizes))
+    seed = data.draw(st.integers(0, 9))
+    train, test = by_class_cycle(y, num_clients, k, seed=seed)
+    assert len({len(i) for i in train}) == len({len(i) for i in test}) == 1
+    total = len(train[0]) + len(test[0])
+    assert len(train[0]) == total * 7 // 10
+    dealt = np.concatenate([*train, *test])
+    assert len(np.unique(dealt)) == len(dealt)  # nobody's row is another's
+    shares = [np.bincount(y[np.concatenate(rows)], minlength=num_classes) for rows in zip(train, test, strict=True)]
+    for client, counts in enumerate(shares):
+        held = [(client + j) % num_classes for j in range(k)]
+        assert counts[held].tolist() == [total // k + (j < total % k) for j in range(k)]
+        assert counts.sum() == total
+    with pytest.raises(InputError, match="can have"):  # no larger size fits
+        by_class_cycle(y, num_clients, k, seed=seed, rows=(total, 1))
+    if num_clients % num_classes == 0 and len(set(sizes)) == 1:
+        assert len(y) - len(dealt) < num_clients  # what equal sizes leave over
+    fewer = by_class_cycle(y, num_clients, k, seed=seed, rows=(max(k - 1, 1), 1))
+    assert [len(i) for part in fewer for i in part] == [max(k - 1, 1)] * num_clients + [1] * num_clients
+
+
 @pytest.mark.parametrize("alpha", [0.1, 0.5, 100.0])
 def test_dirichlet_uses_every_sample_once_and_keeps_the_label_mix(alpha):
     y_train, y_test = labels(10, 500), labels(10, 100)
@@ -114,6 +159,7 @@ def test_natural_follows_the_writers():
 Y = labels(4, 10)
 CALLS = {
     "iid": lambda n, seed: iid(Y, Y, n, seed=seed),
+    "by_class_cycle": lambda n, seed: by_class_cycle(Y, n, 2, seed=seed),
     "by_label": lambda n, seed: by_label(Y, Y, n, 2, seed=seed),
     "dirichlet": lambda n, seed: dirichlet(Y, Y, n, 5.0, seed=seed, min_size=1),
     "natural": lambda n, seed: natural(Y, Y, n, seed=seed),
@@ -144,6 +190,16 @@ def test_no_clients(call):
         (lambda: by_label(Y, Y, 5, 0, seed=0), "classes_per_client is 0"),
         (lambda: by_label(Y, Y, 1, 3, seed=0), "hold 3 of 4 classes .* at least 2 clients"),
         (lambda: by_label(Y, Y, 60, 2, seed=0), "class 0 has 10 training samples for 30 holders"),
+        (
+            lambda: by_class_cycle(Y, 5, 5, seed=0),
+            "classes_per_client is 5, but the data have 4 classes; choose 1 to 4",
+        ),
+        (lambda: by_class_cycle(Y, 5, 0, seed=0), "classes_per_client is 0"),
+        (lambda: by_class_cycle(Y, 2, 2, seed=0), "2 clients .* hold 3 of 4 classes .* or at least 3 clients"),
+        (lambda: by_class_cycle(Y, 40, 2, seed=0), "0 training and 1 test rows a client are too few"),
+        (lambda: by_class_cycle(Y, 40, 1, seed=0), "0 training and 1 test rows .* use fewer clients or more"),
+        (lambda: by_class_cycle(Y, 60, 2, seed=0), "0 training and 0 test rows a client are too few"),
+        (lambda: by_class_cycle(Y, 4, 2, seed=0, rows=(8, 3)), "can have 10 samples each, not 8 .* and 3 for testing"),
         (lambda: dirichlet(Y, Y, 5, 0.0, seed=0), "alpha is 0.0; .* positive"),
         (lambda: dirichlet(Y, Y, 5, -1.0, seed=0), "alpha is -1.0"),
         (lambda: dirichlet(Y, Y, 5, float("nan"), seed=0), "alpha is nan"),

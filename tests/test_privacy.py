@@ -5,8 +5,9 @@ import sys
 
 import pytest
 
-from fedlab_lite.errors import InputError
-from fedlab_lite.privacy import epsilon_of, gaussian_noise_multiplier, noise_multiplier_for
+from fedlab_lite.errors import BudgetWarning, InputError
+from fedlab_lite.experiment import Settings, run
+from fedlab_lite.privacy import Budget, epsilon_of, gaussian_noise_multiplier, noise_multiplier_for, rounds_within
 
 
 @pytest.mark.parametrize(
@@ -63,6 +64,84 @@ def test_noise_for_a_sampled_budget_just_meets_it():
     assert epsilon_of(noise, 1e-5, **where) == pytest.approx(2.0, rel=1e-3)
 
 
+@pytest.mark.parametrize("rate", [1.0, 0.1])
+@pytest.mark.parametrize("rounds", [1, 2, 7, 100])
+def test_rounds_that_fit_are_the_inverse_of_what_rounds_cost(rounds, rate):
+    epsilon = epsilon_of(3.0, 1e-5, rounds=rounds, sampling_rate=rate)
+    assert rounds_within(epsilon, 1e-5, noise_multiplier=3.0, sampling_rate=rate) == rounds
+    if rate == 1:
+        assert rounds_within(0.999 * epsilon, 1e-5, noise_multiplier=3.0) == rounds - 1
+
+
+def test_rounds_that_fit_into_the_budgets_of_fedreco():
+    """500 rounds at the noise of Table 3 cost epsilon 9.93 and 1.73; a quarter of that noise fits a 16th of them."""
+    for noise, epsilon in ((11.2374, 9.94), (50.7462, 1.73)):
+        assert 495 <= rounds_within(epsilon, 1e-5, noise_multiplier=noise) <= 505
+        assert 30 <= rounds_within(epsilon, 1e-5, noise_multiplier=noise / 4) <= 32
+    assert rounds_within(0.2, 0.1, noise_multiplier=11.2374) > 1  # the classical rule takes more noise than is needed
+    assert rounds_within(0.2, 1e-5, noise_multiplier=11.2374) == 0
+
+
+def test_a_budget_says_what_fits_and_what_would_do():
+    budget = Budget(2.0, 1e-5, noise_multiplier=11.24)
+    rounds = budget.rounds
+    assert budget.spent(rounds) <= 2.0 < budget.spent(rounds + 1)
+    assert (budget.spent(0), budget.affordable(0), budget.affordable(5), budget.affordable(500)) == (0, 0, 5, rounds)
+    budget.check(rounds)
+    says = f"500 rounds cost epsilon = 9.93 at delta = 1e-05, the budget is 2: {rounds} rounds fit"
+    with pytest.raises(InputError, match=says) as refused:
+        budget.check(500)
+    two = Budget(2.0, 1e-5, noise_multiplier=11.24, messages=2)
+    assert two.rounds == rounds // 2
+    assert two.spent(10) == budget.spent(20)
+    noise = float(str(refused.value).rsplit(" ", 1)[1])
+    assert Budget(2.0, 1e-5, noise_multiplier=noise * 1.001).rounds >= 500
+    with pytest.raises(InputError, match="0 rounds fit with a noise multiplier of 1; use a noise mult"):
+        Budget(0.1, 1e-5, noise_multiplier=1.0).affordable(3)
+    with pytest.raises(InputError, match="rounds=-1"):
+        budget.spent(-1)
+
+
+PRIVATE = {"dataset": "digits", "partition": "iid", "num_clients": 4, "train_size": 40, "model_options": {"width": 8}}
+PRIVATE |= {"message_clip": 1.0, "message_noise": 20.0, "algorithm_options": {"epochs": 1}}
+
+
+def test_a_run_stops_when_its_budget_is_used_up(tmp_path, monkeypatch):
+    """Two messages of a client lie 2 C apart, so the noise multiplier is half of message_noise."""
+    monkeypatch.setenv("FEDLAB_CACHE", str(tmp_path))
+    budget = (epsilon_of(10.0, 1e-5, rounds=3), 1e-5)
+    settings = Settings(**PRIVATE, num_rounds=8, privacy_budget=budget)
+    with pytest.warns(BudgetWarning, match="3 of 8 rounds, which use up the privacy budget"):
+        stopped = run(settings)
+    assert stopped.num_rounds == 3
+    assert stopped.rounds.tolist() == [0, 1, 2, 3]
+    assert stopped.about["stopped"].startswith("3 of 8 rounds")
+    assert run(settings).about == stopped.about  # from the store, nothing lost
+    free = run(Settings(**PRIVATE, num_rounds=3))
+    assert "stopped" not in free.about
+    assert (free.metrics["loss"] == stopped.metrics["loss"]).all()
+    assert run(Settings(**PRIVATE, num_rounds=8, privacy_budget=budget, algorithm="local")).num_rounds == 8
+    with pytest.raises(InputError, match="0 rounds fit"):
+        run(Settings(**PRIVATE, num_rounds=8, privacy_budget=(0.01, 1e-5)))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"privacy_budget": (1.0,)}, r"privacy_budget is a pair \(epsilon, delta\), got \(1.0,\)"),
+        ({"privacy_budget": (1.0, 0.0)}, "delta=0.0"),
+        ({"privacy_budget": (1.0, 1.0)}, "delta=1.0"),
+        ({"privacy_budget": (0.0, 0.1)}, "epsilon=0.0"),
+        ({"privacy_budget": (1.0, 0.1), "message_noise": None}, "these have none: any number .* set message_noise"),
+        ({"privacy_budget": (1.0, 0.1), "message_noise": 0.0}, "these have none"),
+        ({"message_clip": None}, "set message_clip as well"),
+    ],
+)
+def test_budgets_of_a_run_that_cannot_be(options, message):
+    with pytest.raises(InputError, match=message):
+        Settings(**PRIVATE | options)
+
+
 @pytest.mark.parametrize(
     ("call", "values", "message"),
     [
@@ -75,6 +154,11 @@ def test_noise_for_a_sampled_budget_just_meets_it():
         (epsilon_of, {"noise_multiplier": 0.0, "delta": 0.1}, "noise_multiplier=0.0"),
         (epsilon_of, {"noise_multiplier": 1.0, "delta": 0.1, "sampling_rate": 0.0}, "sampling_rate=0.0"),
         (epsilon_of, {"noise_multiplier": 1.0, "delta": 0.1, "sampling_rate": 1.5}, "sampling_rate=1.5"),
+        (rounds_within, {"epsilon": 1.0, "delta": -0.1, "noise_multiplier": 1.0}, "delta=-0.1"),
+        (rounds_within, {"epsilon": math.inf, "delta": 0.1, "noise_multiplier": 1.0}, "epsilon=inf"),
+        (Budget, {"epsilon": 1.0, "delta": 2.0, "noise_multiplier": 1.0}, "delta=2.0"),
+        (Budget, {"epsilon": 1.0, "delta": 0.1, "noise_multiplier": 0.0}, "noise_multiplier=0.0"),
+        (Budget, {"epsilon": 1.0, "delta": 0.1, "noise_multiplier": 1.0, "messages": 0}, "rounds=0"),
     ],
 )
 def test_what_is_refused(call, values, message):

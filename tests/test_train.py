@@ -265,7 +265,7 @@ def test_lr_decay_is_for_step_sizes():
     assert (float(decayed.nu), int(decayed.epochs)) == (pytest.approx(0.1), 3)
 
 
-@pytest.mark.parametrize("name", ["fedrep", "fedeq", "ditto", "dfedadmm", "cmfd"])
+@pytest.mark.parametrize("name", ["fedrep", "fedeq", "ditto", "fedbabu", "fedpac", "fedreco", "dfedadmm", "cmfd"])
 def test_every_algorithm_trains_with_its_optimizer(name):
     """A clip near 0 stops whatever a client trains by gradients of the loss, so nothing moves but by decay."""
     problem = blobs(sizes=[5, 5], width=4, depth=1, features=3)
@@ -336,6 +336,8 @@ EXTRAS = {"momentum": 0.5, "weight_decay": 0.1, "clip": 1.0, "lr_decay": 0.9}
 
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_bfloat16_params_stay_what_they_are(name):
+    if name == "fedcr":
+        pytest.skip("it needs a network with Gaussian features")
     problem = replace(blobs(), model=Model.of(Half, (6,), 3))
     algorithm = jax.tree.map(jnp.asarray, make_algorithm(name, **EXTRAS))  # numbers are data of a compiled round
     state = jax.eval_shape(algorithm.init, problem, KEY)

@@ -13,10 +13,14 @@ from fedlab_lite.algorithms.dfedavgm import DFedAvgM
 from fedlab_lite.algorithms.ditto import Ditto
 from fedlab_lite.algorithms.fedavg import FedAvg
 from fedlab_lite.algorithms.fedavg_ft import FedAvgFT
+from fedlab_lite.algorithms.fedbabu import FedBABU
+from fedlab_lite.algorithms.fedcr import FedCR
 from fedlab_lite.algorithms.fedeq import FeDEQ
 from fedlab_lite.algorithms.fedf_admm import FedFADMM
 from fedlab_lite.algorithms.fedopt import FedOpt
+from fedlab_lite.algorithms.fedpac import FedPAC
 from fedlab_lite.algorithms.fedper import FedPer
+from fedlab_lite.algorithms.fedreco import FedReCo
 from fedlab_lite.algorithms.fedrep import FedRep
 from fedlab_lite.algorithms.knn_per import KNNPer
 from fedlab_lite.algorithms.local import Local
@@ -31,6 +35,10 @@ ALGORITHMS: dict[str, type[Algorithm]] = {
     "fedper": FedPer,
     "fedrep": FedRep,
     "knn_per": KNNPer,
+    "fedbabu": FedBABU,
+    "fedpac": FedPAC,
+    "fedcr": FedCR,
+    "fedreco": FedReCo,
     "fedeq": FeDEQ,
     "dec_fedavg": DecFedAvg,
     "dec_fedprox": DecFedProx,

@@ -4,14 +4,22 @@ import numpy as np
 
 from fedlab_lite.data import roles, sources, synthetic
 from fedlab_lite.data.federated import Federated, Pool
-from fedlab_lite.data.partition import apportion, by_label, check_num_clients, dirichlet, iid, natural
+from fedlab_lite.data.partition import (
+    apportion,
+    by_class_cycle,
+    by_label,
+    check_num_clients,
+    dirichlet,
+    iid,
+    natural,
+)
 from fedlab_lite.errors import InputError, choose
 
 __all__ = ["DATASETS", "EMBEDDED", "PARTITIONS", "Federated", "Pool", "federated"]
 
 EMBEDDED = ("glyphs", "digits", "textures", "textures100", "roles")
 DATASETS = (*EMBEDDED, *sources.SOURCES)
-PARTITIONS = ("iid", "by_label", "dirichlet", "natural")
+PARTITIONS = ("iid", "by_label", "by_class_cycle", "dirichlet", "natural")
 
 
 def federated(
@@ -39,8 +47,12 @@ def federated(
     are held out for everybody, without labels (what is left is dealt): with the label mix of the whole, or with one
     drawn from Dir(`shared_alpha`) where that is positive (FedF-ADMM, Sec. VI-E).
 
-    `classes_per_client` is used by `by_label` alone, `alpha` by `dirichlet` alone. Raises `InputError` for unknown
-    names and impossible numbers, `MissingDataError` and `CorruptFileError` where real data are absent or damaged.
+    `by_class_cycle` pools training and test samples and gives every client equally many, split 70/30 (FedReCo): the
+    sizes are multiples of `num_clients`, and where one is given the other follows.
+
+    `classes_per_client` is used by `by_label` and `by_class_cycle` alone, `alpha` by `dirichlet` alone. Raises
+    `InputError` for unknown names and impossible numbers, `MissingDataError` and `CorruptFileError` where real data are
+    absent or damaged.
 
     Example:
       >>> data = federated("textures", partition="by_label", num_clients=10, train_size=1000)
@@ -53,6 +65,10 @@ def federated(
     for name, size in (("train_size", train_size), ("test_size", test_size)):
         if size is not None and size < num_clients:
             raise InputError(f"{name} is {size}, which leaves some of {num_clients} clients with nothing; raise it")
+    if partition == "by_class_cycle":
+        if common_test or shared_size:
+            raise InputError("partition 'by_class_cycle' pools all samples; leave common_test and shared_size out")
+        train_size, test_size = _seven_to_three(num_clients, train_size, test_size)
     pool = _load(dataset, num_clients, train_size and train_size + shared_size, test_size, seed)
     shared_x = None
     if partition == "natural":
@@ -61,6 +77,12 @@ def federated(
         train, test = _by_owner(pool, num_clients, train_size, test_size, seed)
     elif pool.task == "next_character":
         raise InputError(f"{dataset} are sequences and dealt by role: partition is {partition!r}, make it 'natural'")
+    elif partition == "by_class_cycle":
+        y = np.concatenate([pool.y_train, pool.y_test])
+        rows = (train_size // num_clients, test_size // num_clients) if train_size and test_size else None
+        train, test = by_class_cycle(y, num_clients, classes_per_client, seed=seed, rows=rows)
+        x = np.concatenate([pool.x_train, pool.x_test])
+        pool = pool._replace(x_train=x, y_train=y, x_test=x, y_test=y)
     else:
         held_out = _shared(pool.y_train, shared_size, shared_alpha, seed)
         shared_x = pool.x_train[held_out]
@@ -93,6 +115,21 @@ def federated(
         shared_x=shared_x,
         common_test=common_test,
     )
+
+
+def _seven_to_three(num_clients: int, train_size: int | None, test_size: int | None) -> tuple[int | None, int | None]:
+    """Both sizes, or None for both: equally many rows a client, 70 % of them for training unless both are given."""
+    for name, size in (("train_size", train_size), ("test_size", test_size)):
+        if size is not None and size % num_clients:
+            raise InputError(
+                f"{name} is {size}, but 'by_class_cycle' gives {num_clients} clients equally many; make it a multiple, "
+                f"for example {size // num_clients * num_clients}"
+            )
+    if train_size and not test_size:
+        test_size = max(1, round(train_size / num_clients * 3 / 7)) * num_clients
+    if test_size and not train_size:
+        train_size = max(1, round(test_size / num_clients * 7 / 3)) * num_clients
+    return train_size, test_size
 
 
 def _shared(y: np.ndarray, size: int, alpha: float, seed: int) -> np.ndarray:

@@ -1,16 +1,22 @@
 """Plain convolutional networks."""
 
+from itertools import pairwise
+
 import jax
 from flax import nnx
 
+from fedlab_lite.errors import InputError, choose
 from fedlab_lite.nn.layers import Conv, GroupNorm, as_float, dropout, layer_norm, max_pool
+
+PADDINGS = {"SAME": 0, "VALID": 4}  # rows and columns that a 5x5 convolution loses
 
 
 class CNN(nnx.Module):
     """5x5 convolutions of `channels`, each followed by ReLU and a 2x2 max-pool, then a dense layer of `features`.
 
     The default (32, 64, 512) is the network of the FedAvg paper (McMahan et al. 2017, Sec. 3): 1,663,370 parameters
-    on 28x28x1 and ten classes, `Model`'s head included.
+    on 28x28x1 and ten classes, `Model`'s head included. Dense layers of `hidden` stand before the last; `padding` is
+    that of the convolutions, 'SAME' or 'VALID'.
     """
 
     def __init__(
@@ -18,21 +24,69 @@ class CNN(nnx.Module):
         input_shape: tuple[int, int, int],
         *,
         channels: tuple[int, ...] = (32, 64),
+        hidden: tuple[int, ...] = (),
         features: int = 512,
+        padding: str = "SAME",
         rngs: nnx.Rngs,
     ):
+        choose("padding", padding, PADDINGS)
         height, width, depth = input_shape
         pairs = zip([depth, *channels[:-1]], channels, strict=True)
-        self.convs = nnx.List([Conv(m, n, 5, use_bias=True, rngs=rngs) for m, n in pairs])
-        shrink = 2 ** len(channels)
-        self.dense = nnx.Linear((height // shrink) * (width // shrink) * channels[-1], features, rngs=rngs)
+        self.convs = nnx.List([Conv(m, n, 5, padding=padding, use_bias=True, rngs=rngs) for m, n in pairs])
+        lost = PADDINGS[padding]
+        for _ in channels:
+            height, width = (height - lost) // 2, (width - lost) // 2
+        if min(height, width) < 1:
+            raise InputError(
+                f"nothing is left of {input_shape} after {len(channels)} convolutions of 5x5 ({padding}), each with a "
+                "2x2 max-pool; use larger inputs, fewer channels, or padding 'SAME'"
+            )
+        sizes = [height * width * channels[-1], *hidden]
+        if hidden:
+            self.hidden = nnx.List([nnx.Linear(m, n, rngs=rngs) for m, n in pairwise(sizes)])
+        self.dense = nnx.Linear(sizes[-1], features, rngs=rngs)
         self.features = features
 
+    def activations(self, x: jax.Array) -> dict[str, jax.Array]:
+        """Each layer's output, convolutions after their pool: 'conv1', ..., 'dense1', ...; the last is the features."""
+        found, z = {}, as_float(x)
+        for index, conv in enumerate(self.convs, 1):
+            z = found[f"conv{index}"] = max_pool(nnx.relu(conv(z)))
+        z = z.reshape(z.shape[0], -1)
+        for index, dense in enumerate([*getattr(self, "hidden", ()), self.dense], 1):
+            z = found[f"dense{index}"] = nnx.relu(dense(z))
+        return found
+
     def __call__(self, x: jax.Array) -> jax.Array:
-        z = as_float(x)
-        for conv in self.convs:
-            z = max_pool(nnx.relu(conv(z)))
-        return nnx.relu(self.dense(z.reshape(z.shape[0], -1)))
+        return list(self.activations(x).values())[-1]
+
+
+class CNN5(CNN):
+    """FedReCo's 5-layer CNN (Sec. 6): two 5x5 convolutions without padding, two dense layers; its head is the fifth.
+
+    The paper gives no widths. Those of its code are 4 and 12 channels on grey pictures, 64 and 64 on coloured ones,
+    and 1024 for both dense layers: 1,248,548 parameters on 28x28x1, 2,796,352 on 32x32x3, and 10,250 of the head.
+    `channels`: (): the code's.
+
+    Example:
+      >>> from fedlab_lite.nn.model import count_params, make_model
+      >>> params = jax.eval_shape(make_model("cnn5", (28, 28, 1), 10).init, jax.random.key(0))
+      >>> count_params(params["representation"]), count_params(params["head"])
+      (1248548, 10250)
+    """
+
+    def __init__(
+        self,
+        input_shape: tuple[int, int, int],
+        *,
+        channels: tuple[int, ...] = (),
+        features: int = 1024,
+        rngs: nnx.Rngs,
+    ):
+        channels = channels or ((4, 12) if input_shape[-1] == 1 else (64, 64))
+        super().__init__(
+            input_shape, channels=channels, hidden=(features,), features=features, padding="VALID", rngs=rngs
+        )
 
 
 class NormCNN(nnx.Module):

@@ -28,8 +28,12 @@ class MLP(nnx.Module):
         self.layers = nnx.List([nnx.Linear(m, n, rngs=rngs) for m, n in pairwise(sizes)])
         self.features = sizes[-1]
 
+    def activations(self, x: jax.Array) -> dict[str, jax.Array]:
+        """Each layer's output, 'dense1', ...; the last is the features."""
+        found, z = {}, as_float(x).reshape(x.shape[0], -1)
+        for index, layer in enumerate(self.layers, 1):
+            z = found[f"dense{index}"] = nnx.relu(layer(z))
+        return found
+
     def __call__(self, x: jax.Array) -> jax.Array:
-        z = as_float(x).reshape(x.shape[0], -1)
-        for layer in self.layers:
-            z = nnx.relu(layer(z))
-        return z
+        return [as_float(x).reshape(x.shape[0], -1), *self.activations(x).values()][-1]

@@ -12,6 +12,8 @@ What a representation has to be, to be trained here: a Flax NNX module class, of
     __call__(self, x, ...)                     features `[B, ...]` of `x [B, *input_shape]`; it may ask, by these names,
                                                for `key` (dropout), `z0` and `budget`; one that asks for z0 is an
                                                equilibrium and returns (features, Solution)
+    activations(self, x)                       where there is one: each layer's output by name, `[B, ...]`, in order,
+                                               the last what `__call__` gives; see `Model.activations`
     project(self)                              where there is one: moves its params into a constraint set
     version = 1                                where there is one: part of the names of its stored runs
 
@@ -19,6 +21,7 @@ A head's `__call__(features, ...)` may ask for `key`.
 """
 
 import inspect
+from collections import OrderedDict
 from dataclasses import dataclass, fields
 from functools import lru_cache, partial
 from typing import Any, NamedTuple
@@ -29,11 +32,12 @@ from flax import nnx
 
 from fedlab_lite.deq.solvers import Solution
 from fedlab_lite.errors import InputError, choose
-from fedlab_lite.nn.cnn import CNN, NormCNN
+from fedlab_lite.nn.cnn import CNN, CNN5, NormCNN
 from fedlab_lite.nn.deq import DEQMLP, DEQResNet, Solve
 from fedlab_lite.nn.fl_deq import FLCNN, FLDEQCNN, FLDEQResNet, FLResNet
+from fedlab_lite.nn.gaussian import GaussianCNN5, GaussianMLP
 from fedlab_lite.nn.mlp import MLP
-from fedlab_lite.nn.resnet import ResNet
+from fedlab_lite.nn.resnet import ResNet, ResNet18
 from fedlab_lite.nn.transformer import DEQTransformer, Transformer
 
 # FL-DEQ, Sec. IV-A: "10 fixed point iterations for the forward and backward passes", as many for every sample.
@@ -42,11 +46,15 @@ _FL_SOLVE = {"gradient": "implicit", "max_iter": 10, "tol": 0.0, "backward_iter"
 MODELS: dict[str, tuple[type[nnx.Module], dict]] = {  # name: class, and options where they differ from its defaults
     "mlp": (MLP, {}),
     "cnn": (CNN, {}),
+    "cnn5": (CNN5, {}),
     "norm_cnn": (NormCNN, {}),
+    "gaussian_mlp": (GaussianMLP, {}),
+    "gaussian_cnn5": (GaussianCNN5, {}),
     "deq_mlp": (DEQMLP, {}),
     "resnet14": (ResNet, {"depth": 14}),
     "resnet20": (ResNet, {"depth": 20}),
     "resnet34": (ResNet, {"depth": 34}),
+    "resnet18": (ResNet18, {}),
     "deq_resnet_s": (DEQResNet, {"channels": 64}),
     "deq_resnet_m": (DEQResNet, {"channels": 128}),
     "fl_resnet": (FLResNet, {"layers": 5}),
@@ -225,6 +233,29 @@ class Model:
         """Logits of features, with a head alone; `key` as in `forward`."""
         return _call(_merge(_parts(self).head, head), features, key=key)
 
+    def activations(self, params: dict, x: jax.Array) -> "OrderedDict[str, jax.Array]":
+        """Every layer's output `[B, ...]` of `x [B, *input_shape]`, by name, in order; without dropout.
+
+        The last, 'head', are the logits; it is left out where `params` has no head. `forward` runs the same lines and
+        keeps nothing. An `OrderedDict`, whose order JAX keeps where it would sort a dictionary. Raises `InputError` for
+        a model whose class has no `activations`.
+
+        Example:
+          >>> model = make_model("cnn5", (28, 28, 1), 10, features=32)
+          >>> found = model.activations(model.init(jax.random.key(0)), jnp.zeros((2, 28, 28, 1)))
+          >>> {name: layer.shape[1:] for name, layer in found.items()}
+          {'conv1': (12, 12, 4), 'conv2': (4, 4, 12), 'dense1': (32,), 'dense2': (32,), 'head': (10,)}
+        """
+        if not hasattr(self.module, "activations"):
+            raise InputError(
+                f"{self.name} does not say what its layers put out; give {self.module.__name__} a method "
+                "`activations(self, x)`, as `fedlab_lite.nn.model` describes it"
+            )
+        found = OrderedDict(self._representation(params["representation"], x).activations(x))
+        if "head" in params:
+            found["head"] = self.classify(params["head"], next(reversed(found.values())))
+        return found
+
     def equilibrium_shape(self) -> tuple[int, ...] | None:
         """Shape of one row's equilibrium z; None for a model without.
 
@@ -242,13 +273,16 @@ class Model:
         module.project()
         return _text_keys(nnx.to_pure_dict(nnx.state(module, nnx.Param)))
 
-    def _features(self, representation: dict, x: jax.Array, **options) -> tuple[Any, Solution | None]:
+    def _representation(self, representation: dict, x: jax.Array) -> nnx.Module:
         if x.shape[1:] != self.input_shape:
             raise InputError(
                 f"{self.name} was made for inputs of shape {self.input_shape}, got {x.shape[1:]}; "
                 "make the model with the data's `input_shape`"
             )
-        module = _merge(_parts(self).representation, representation)
+        return _merge(_parts(self).representation, representation)
+
+    def _features(self, representation: dict, x: jax.Array, **options) -> tuple[Any, Solution | None]:
+        module = self._representation(representation, x)
         result = _call(module, x, **options)
         return result if "z0" in _call_names(type(module)) else (result, None)
 

@@ -1,6 +1,6 @@
-"""The explicit residual networks of FeDEQ's Tables II and V, without their last layer (which is personal).
+"""The explicit residual networks of FeDEQ's Tables II and V, and ResNet-18; without their last layer.
 
-Two arrangements give the published parameter counts. On FEMNIST a group's first block has a 1x1 convolution on its
+Two arrangements give FeDEQ's published parameter counts. On FEMNIST a group's first block has a 1x1 convolution on its
 shortcut where the shape changes; on CIFAR the shortcut has no parameters (every second pixel, zeros for the new
 channels). Both end in two dense layers and a normalisation. Normalisation is per sample (see `layers.GroupNorm`).
 """
@@ -9,8 +9,8 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from fedlab_lite.errors import choose
-from fedlab_lite.nn.layers import Conv, GroupNorm, as_float
+from fedlab_lite.errors import InputError, choose
+from fedlab_lite.nn.layers import Conv, GroupNorm, as_float, max_pool
 
 BLOCKS = {  # Table V, "Blocks / Group"
     "femnist": {14: (1, 2, 2, 1), 20: (2, 3, 2, 2), 34: (3, 4, 5, 3)},
@@ -18,6 +18,7 @@ BLOCKS = {  # Table V, "Blocks / Group"
     "cifar100": {14: (1, 2, 3), 20: (2, 3, 4), 34: (3, 5, 8)},
 }
 STEM_WIDTH = {"femnist": 32, "cifar10": 64, "cifar100": 64}  # Table V, "1 Initial Conv"
+STEMS = ("cifar", "imagenet")  # of ResNet-18
 
 
 class Block(nnx.Module):
@@ -45,6 +46,18 @@ class Block(nnx.Module):
         return nnx.relu(y + self.shortcut(x))
 
 
+def groups(width: int, counts: tuple[int, ...], *, projection: bool, rngs: nnx.Rngs) -> tuple[nnx.List, int]:
+    """Groups of so many blocks, each twice as wide as the one before and at half its resolution; the last's width."""
+    blocks, channels = [], width
+    for group, count in enumerate(counts):
+        for index in range(count):
+            stride = 2 if group > 0 and index == 0 else 1
+            out = width * 2**group
+            blocks.append(Block(channels, out, stride, projection=projection, rngs=rngs))
+            channels = out
+    return nnx.List(blocks), channels
+
+
 class ResNet(nnx.Module):
     """ResNet-14/20/34 as FeDEQ's Table V lists them: shared part only, `[B, H, W, C] -> [B, 128]`.
 
@@ -70,23 +83,69 @@ class ResNet(nnx.Module):
         self.stem = Conv(input_shape[-1], width, rngs=rngs)
         self.stem_norm = GroupNorm(width)
         self.norm_first = femnist  # the reference's CIFAR stem is conv - ReLU - norm
-        blocks, channels = [], width
-        for group, count in enumerate(BLOCKS[family][depth]):
-            for index in range(count):
-                stride = 2 if group > 0 and index == 0 else 1
-                out = width * 2**group
-                blocks.append(Block(channels, out, stride, projection=femnist, rngs=rngs))
-                channels = out
-        self.blocks = nnx.List(blocks)
+        self.blocks, channels = groups(width, BLOCKS[family][depth], projection=femnist, rngs=rngs)
         self.dense1 = nnx.Linear(channels, 256, rngs=rngs)
         self.dense2 = nnx.Linear(256, 128, rngs=rngs)
         self.norm = GroupNorm(128, groups=1)
         self.features = 128
 
-    def __call__(self, x: jax.Array) -> jax.Array:
+    def activations(self, x: jax.Array) -> dict[str, jax.Array]:
+        """The outputs of 'stem', 'block1', ..., 'dense1', 'dense2'; the last is the features."""
         z = self.stem(as_float(x))
         z = nnx.relu(self.stem_norm(z)) if self.norm_first else self.stem_norm(nnx.relu(z))
-        for block in self.blocks:
-            z = block(z)
-        z = nnx.relu(self.dense1(z.mean((1, 2))))
-        return self.norm(nnx.relu(self.dense2(z)))
+        found = {"stem": z}
+        for index, block in enumerate(self.blocks, 1):
+            z = found[f"block{index}"] = block(z)
+        z = found["dense1"] = nnx.relu(self.dense1(z.mean((1, 2))))
+        return found | {"dense2": self.norm(nnx.relu(self.dense2(z)))}
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        return self.activations(x)["dense2"]
+
+
+class ResNet18(nnx.Module):
+    """ResNet-18 (He et al. 2016, Table 1), as in FedReCo's Fig. 2: `[B, H, W, C] -> [B, 8 width]`, the pooled features.
+
+    With its head for ten classes 11,173,962 parameters on 32x32x3; BatchNorm's are GroupNorm's here. FedReCo says no
+    more than the name and its code has no such network. `stem` 'cifar', a 3x3 convolution, is what is usual for small
+    pictures; 'imagenet' is the original, 7x7 at stride 2 and a max-pool: 11,689,512 parameters with 1000 classes.
+
+    Args:
+      width: channels of the first group, a multiple of 8; 64 is the real one.
+      blocks: in each group, the next of which is twice as wide at half the resolution; (2, 2, 2, 2) is the real one.
+
+    Example:
+      >>> from fedlab_lite.nn.model import count_params, make_model
+      >>> count_params(jax.eval_shape(make_model("resnet18", (32, 32, 3), 10).init, jax.random.key(0)))
+      11173962
+    """
+
+    def __init__(
+        self,
+        input_shape: tuple[int, int, int],
+        *,
+        width: int = 64,
+        blocks: tuple[int, ...] = (2, 2, 2, 2),
+        stem: str = "cifar",
+        rngs: nnx.Rngs,
+    ):
+        choose("stem of ResNet-18", stem, STEMS)
+        if not blocks or min(blocks) < 1:
+            raise InputError(f"blocks of ResNet-18 are {blocks}; give the number of each group, at least one")
+        self.large = stem == "imagenet"
+        size, stride = (7, 2) if self.large else (3, 1)
+        self.stem = Conv(input_shape[-1], width, size, stride, rngs=rngs)
+        self.stem_norm = GroupNorm(width)
+        self.blocks, self.features = groups(width, blocks, projection=True, rngs=rngs)
+
+    def activations(self, x: jax.Array) -> dict[str, jax.Array]:
+        """The outputs of 'stem', 'block1', ..., 'pool'; the last is the features."""
+        z = nnx.relu(self.stem_norm(self.stem(as_float(x))))
+        z = max_pool(z, 3, 2, "SAME") if self.large else z
+        found = {"stem": z}
+        for index, block in enumerate(self.blocks, 1):
+            z = found[f"block{index}"] = block(z)
+        return found | {"pool": z.mean((1, 2))}
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        return self.activations(x)["pool"]

@@ -1,0 +1,64 @@
+"""FedBABU: Oh et al., "FedBABU: Toward Enhanced Representation for Federated Image Classification", 2022."""
+
+from dataclasses import dataclass
+
+import jax
+import optax
+
+from fedlab_lite.algorithms.base import Models
+from fedlab_lite.algorithms.fedavg import FedAvg
+from fedlab_lite.clients import Batch, ClientData, fit_head
+from fedlab_lite.errors import choose
+from fedlab_lite.problem import At, Problem
+
+
+@dataclass(frozen=True)
+class FedBABU(FedAvg):
+    """FedAvg of the body under a head that is random, one for all, and never trained (Algorithm 1 of the paper).
+
+    Judged after `ft_epochs` of tuning on the client's rows, a copy that the federation never sees. The head crosses no
+    network: its seed says it. Clients count by their rows (its code, where they hold equally much, takes the plain
+    mean, and tunes the checkpoint that scored best on test rows). What FedReCo's and FedCR's code calls fedbabu is
+    FedPer: it trains everything and averages the body.
+    """
+
+    ft_epochs: int = 5  # passes over the client's rows before it is judged
+    tuned_part: str = "all"  # what is tuned then: 'all', the 'head', or the 'body'
+
+    def __post_init__(self):
+        choose("tuned_part of FedBABU", self.tuned_part, ("all", "head", "body"))
+
+    def train_body(self, problem: Problem, data: ClientData, key: jax.Array, theta: dict, head: dict) -> dict:
+        """E epochs of SGD on the body under this head."""
+
+        def loss(theta: dict, batch: Batch):
+            return problem.loss({"representation": theta, "head": head}, batch)
+
+        return self.train(loss, theta, data, key, epochs=self.epochs, project=problem.model.project)
+
+    def body_change(self, problem: Problem, data: ClientData, key: jax.Array, theta: dict, head: dict) -> dict:
+        return optax.tree.sub(self.train_body(problem, data, key, theta, head), theta)
+
+    def round(self, problem: Problem, state: dict, at: At) -> dict:
+        params = state["params"]
+        theta = problem.downlink(params["representation"])
+        changes = self.for_cohort(problem, self.body_change, at, shared=(theta, params["head"]))
+        theta = problem.model.project(optax.tree.add(theta, problem.uplink(at, changes)))
+        return state | {"params": params | {"representation": theta}}
+
+    def client_update(self, problem: Problem, data: ClientData, key: jax.Array, params: dict) -> dict:
+        """Tuning: E epochs from the global params."""
+        theta, head = params["representation"], params["head"]
+        if self.tuned_part == "body":
+            return params | {"representation": self.train_body(problem, data, key, theta, head)}
+        if self.tuned_part == "head":
+            options = {"epochs": self.epochs, "batch_size": self.batch_size}
+            return params | {"head": fit_head(problem, theta, head, data, key, self.optimizer(), **options)}
+        return super().client_update(problem, data, key, params)
+
+    def models(self, problem: Problem, state: dict, key: jax.Array) -> Models:
+        return self.tuned(problem, state["params"], key, self.ft_epochs)
+
+    def other_models(self, problem: Problem, state: dict, key: jax.Array) -> dict[str, Models]:
+        """'global': before tuning, which says how good the random head is and no more."""
+        return {"global": super().models(problem, state, key)}

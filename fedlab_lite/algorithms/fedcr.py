@@ -1,0 +1,119 @@
+"""FedCR: Zhang et al., "FedCR: ... Across-Client Common Representation with Conditional Mutual Information", 2023."""
+
+import math
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from fedlab_lite.algorithms.consensus import features_of
+from fedlab_lite.algorithms.fedper import PartialPersonalisation
+from fedlab_lite.clients import Batch, ClientData, in_chunks
+from fedlab_lite.errors import InputError, choose
+from fedlab_lite.fusion import average
+from fedlab_lite.nn.gaussian import Gaussian
+from fedlab_lite.problem import At, Problem
+
+
+def divergence(p: Gaussian, q: Gaussian) -> jax.Array:
+    """KL(p || q) of diagonal Gaussians, `[B]` of `[B, latent]`, in nats.
+
+    >>> one, two = (Gaussian(jnp.zeros((1, 1)), jnp.full((1, 1), s)) for s in (1.0, 2.0))
+    >>> round(float(divergence(one, two)[0]), 4)  # (1/4 - 1 + 2 ln 2) / 2
+    0.3181
+    """
+    ratio = jnp.square(p.deviation / q.deviation)
+    return jnp.sum(ratio + jnp.square((p.mean - q.mean) / q.deviation) - 1 - jnp.log(ratio), axis=-1) / 2
+
+
+@dataclass(frozen=True)
+class FedCR(PartialPersonalisation):
+    """A shared Gaussian encoder, heads of one's own, and for each class one Gaussian r_y(z) that all clients build.
+
+    A client trains encoder and head jointly on the cross-entropy, the mean over draws of z, plus beta KL between r_y
+    and the encoder's answer. It sends, beside the encoder, the product of its rows' Gaussians of each class; the server
+    multiplies the clients' and N(0, I) to the next r_y. Judged with the mean of z, the limit of many draws (the code
+    takes 30).
+
+    Needs a network whose features are Gaussians: `gaussian_mlp`, `gaussian_cnn5`. Its code differs: the product is
+    taken of what the encoder says while it is trained in the last epoch, here of what it says afterwards; and by
+    default (its beta2 = 0) the r_y stay N(0, I). KL(r_y || encoder) is that of the code's training. The other, which
+    bounds the information I(X; Z | Y), is KL(encoder || r_y) ('encoder'): a product of n Gaussians has 1/n of their
+    variance, so it shrinks the encoder's deviations round by round.
+    """
+
+    epochs: int = 10  # passes over the client's rows in a round, encoder and head together
+    beta: float = 1e-3  # beta, weight of the divergence
+    samples: int = 15  # L, draws of z in training
+    prior_rate: float = 1.0  # beta_2, share of the new r_y in what the server keeps
+    kl: str = "prior"  # KL(r_y || encoder), the code's, or of the 'encoder' from r_y
+
+    def __post_init__(self):
+        choose("kl of FedCR", self.kl, ("prior", "encoder"))
+        if self.samples < 1:
+            raise InputError(f"samples of FedCR is {self.samples}; at least one draw of z is needed")
+        if not 0 <= self.prior_rate <= 1:
+            raise InputError(f"prior_rate of FedCR is a share, 0 (N(0, I) for good) to 1, got {self.prior_rate}")
+        if not 0 <= self.beta < math.inf:
+            raise InputError(f"beta of FedCR is {self.beta}; take 0 (no regulariser) or more")
+
+    def check(self, problem: Problem) -> None:
+        if problem.data.task != "classification" or not isinstance(features_of(problem), Gaussian):
+            raise InputError(
+                f"FedCR needs one class a row and a network with Gaussian features; {problem.data.name} is for "
+                f"{problem.data.task}, the model is {problem.model.name}; take gaussian_mlp or gaussian_cnn5"
+            )
+
+    def init(self, problem: Problem, key: jax.Array) -> dict:
+        """The state's 'prior' are the r_y, `[C, latent]`: N(0, I)."""
+        shape = (problem.data.num_classes, features_of(problem).mean.shape[-1])
+        return super().init(problem, key) | {"prior": Gaussian(jnp.zeros(shape), jnp.ones(shape))}
+
+    def products(self, problem: Problem, data: ClientData, theta: dict) -> dict:
+        """Of each class, the product of its rows' Gaussians: 'precision' and 'weighted' mean (by it), `[C, latent]`."""
+        params = {"representation": theta}
+        found = in_chunks(lambda x: problem.model.represent(params, x, budget=data.budget), data.x, data.size, 100)
+        seen = (jnp.arange(data.y.shape[0]) < data.size)[:, None]
+        members = jax.nn.one_hot(data.y, problem.data.num_classes) * seen
+        precision = jnp.where(seen, jnp.square(1 / jnp.where(seen, found.deviation, 1)), 0).astype(jnp.float32)
+        return {"precision": members.T @ precision, "weighted": members.T @ (precision * found.mean)}
+
+    def client_update(
+        self, problem: Problem, data: ClientData, key: jax.Array, head: dict, theta: dict, prior: Gaussian
+    ) -> tuple[dict, dict]:
+        """What the client sends: how theta changed, and products; and its new head."""
+
+        def loss(params: dict, batch: Batch):
+            z = problem.model.represent(params, batch.x, budget=batch.budget)
+
+            def draw(key):
+                outputs = problem.model.classify(params["head"], z, key=key)
+                return problem.mean_loss(outputs, batch.y, batch.weight)
+
+            r_y = Gaussian(prior.mean[batch.y], prior.deviation[batch.y])
+            apart = divergence(r_y, z) if self.kl == "prior" else divergence(z, r_y)
+            mean = jnp.sum(apart * batch.weight) / jnp.maximum(batch.weight.sum(), 1)
+            return jax.vmap(draw)(jax.random.split(batch.key, self.samples)).mean() + self.beta * mean, None
+
+        params = {"representation": theta, "head": head}
+        trained = self.train(loss, params, data, key, epochs=self.epochs, project=problem.project)
+        new = trained["representation"]
+        return {"theta": optax.tree.sub(new, theta)} | self.products(problem, data, new), trained["head"]
+
+    def round(self, problem: Problem, state: dict, at: At) -> dict:
+        theta, prior = problem.downlink((state["theta"], state["prior"]))
+        own = problem.take(state["heads"], at)
+        sent, heads = self.for_cohort(problem, self.client_update, at, own, shared=(theta, prior))
+        weights = problem.weights(at, jnp.ones(at.cohort.shape))
+        mean = average(problem.transmit(at, sent), weights, order=at.order())
+        # r_y <- N(0, I) times the product over clients; a class that nobody shows keeps its own
+        precision, weighted = (weights.sum() * mean[name] for name in ("precision", "weighted"))
+        new = Gaussian(weighted / (1 + precision), 1 / jnp.sqrt(1 + precision))
+        shown = jnp.any(precision > 0, axis=1, keepdims=True)
+        rate = jnp.where(shown, self.prior_rate, 0)
+        return state | {
+            "theta": problem.model.project(optax.tree.add(theta, mean["theta"])),
+            "heads": problem.put(state["heads"], at, heads),
+            "prior": jax.tree.map(lambda old, new: (1 - rate) * old + rate * new, prior, new),
+        }

@@ -1,0 +1,131 @@
+"""FedPAC: Xu et al., "Personalized Federated Learning with Feature Alignment and Classifier Collaboration", 2023."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from fedlab_lite.algorithms.consensus import features_of
+from fedlab_lite.algorithms.fedper import PartialPersonalisation
+from fedlab_lite.algorithms.simplex import simplex_minimum
+from fedlab_lite.clients import Batch, ClientData, fit_head, in_chunks
+from fedlab_lite.errors import InputError
+from fedlab_lite.fusion import average
+from fedlab_lite.problem import At, Problem
+from fedlab_lite.sharding import combine
+
+DROPPED = 1e-3  # smaller shares of a head are left out, as its code has it (the largest never is)
+
+
+def head_shares(means: jax.Array, variances: jax.Array, heard: jax.Array) -> jax.Array:
+    """`[m, m]`: what client i's head takes of each, row i: argmin_a sum_j a_j^2 V_j + ||h_i - sum_j a_j h_j||^2.
+
+    Args:
+      means: `[m, C, d]`, h_i: of each class, its share of the client's rows times their mean features.
+      variances: `[m]`, V_i: the variance of the client's estimate of h_i.
+      heard: `[m]`, who may be taken from.
+
+    Example (two that are alike, one that is not):
+      >>> h = jnp.array([0.0, 0.0, 9.0]).reshape(3, 1, 1)
+      >>> head_shares(h, jnp.full(3, 0.1), jnp.ones(3, bool)).round(2).tolist()[0]
+      [0.5, 0.5, 0.0]
+    """
+    rows = (means - means.mean(0)).reshape(len(means), -1)  # only differences count
+    gram = jnp.matmul(rows, rows.T, precision=jax.lax.Precision.HIGHEST)
+
+    def row(i):
+        # <h_i - h_j, h_i - h_l>
+        bias = gram[i, i] - gram[i][None, :] - gram[i][:, None] + gram
+        shares = simplex_minimum(bias + jnp.diag(variances), heard)
+        shares = jnp.where(shares < jnp.minimum(DROPPED, shares.max()), 0, shares)
+        return shares / jnp.where(heard.any(), shares.sum(), 1)
+
+    return jax.vmap(row)(jnp.arange(len(rows)))
+
+
+@dataclass(frozen=True)
+class FedPAC(PartialPersonalisation):
+    """A body that draws features to the classes' global prototypes, and heads that are convex mixtures of all heads.
+
+    Judged with the averaged body and the client's mixed head. Where the paper's code differs: it stops in a round in
+    which a class is not held by anybody (here its prototype stays), and gives up on mixing where rounding makes its
+    matrix indefinite. What FedReCo's and FedCR's code calls FedPAC has other distances, running averages in place of
+    means, and 50 penalty steps for the mixture.
+    """
+
+    epochs: int = 5  # passes for the body, after the head
+    head_epochs: int = 1  # passes for the head, on the received body
+    head_lr: float = 0.1  # step size for the head (fixed in its code)
+    penalty: float = 1.0  # lambda, of the mean squared distance from features to prototypes
+
+    step_sizes: ClassVar[tuple[str, ...]] = ("lr", "head_lr")
+
+    def check(self, problem: Problem) -> None:
+        if problem.data.task != "classification" or getattr(features_of(problem), "ndim", 0) != 2:
+            raise InputError(
+                f"FedPAC needs one class a row, and features [rows, d] that have means; {problem.data.name} with model "
+                f"{problem.model.name} is for {problem.data.task}, or has others"
+            )
+
+    def init(self, problem: Problem, key: jax.Array) -> dict:
+        """The state's 'prototypes' `[C, d]` are c_k; zeros: nobody has shown any rows of class k yet."""
+        state = super().init(problem, key)
+        return state | {"prototypes": jnp.zeros((problem.data.num_classes, features_of(problem).shape[-1]))}
+
+    def statistics(self, problem: Problem, data: ClientData, theta: dict) -> dict:
+        """Of the client's features z: 'shares' pi_k `[C]`, 'means' pi_k mean(z | k) `[C, d]`, and 'variance' V_i."""
+        params = {"representation": theta}
+        z = in_chunks(lambda x: problem.model.represent(params, x, budget=data.budget), data.x, data.size, 100)
+        z, rows = z.astype(jnp.float32), jnp.maximum(data.size, 1)
+        seen = (jnp.arange(len(z)) < data.size)[:, None]
+        members = jax.nn.one_hot(data.y, problem.data.num_classes) * seen
+        means = members.T @ z / rows
+        spread = jnp.sum(jnp.square(z) * seen) / rows - jnp.sum(jnp.square(means))
+        return {"shares": members.sum(0) / rows, "means": means, "variance": jnp.maximum(spread, 0) / rows}
+
+    def client_update(
+        self, problem: Problem, data: ClientData, key: jax.Array, head: dict, theta: dict, prototypes: jax.Array
+    ) -> dict:
+        """What the client sends: changes of body and head, statistics before ('h') and prototypes after training."""
+        head_key, body_key = jax.random.split(key)
+        before = self.statistics(problem, data, theta)
+        options = {"epochs": self.head_epochs, "batch_size": self.batch_size}
+        v = fit_head(problem, theta, head, data, head_key, self.optimizer(self.head_lr), **options)
+        known = jnp.any(prototypes != 0, axis=1, keepdims=True)
+        own = before["means"] / jnp.maximum(before["shares"], 1e-9)[:, None]
+        targets = jnp.where(known, prototypes, own)  # its own where nobody's is known
+        penalty = jnp.where(known.any(), self.penalty, 0)  # none in the first round
+
+        def loss(theta: dict, batch: Batch):
+            z = problem.model.represent({"representation": theta}, batch.x, budget=batch.budget)
+            value = problem.mean_loss(problem.model.classify(v, z, key=batch.key), batch.y, batch.weight)
+            gaps = jnp.square(z - targets[batch.y]).mean(1)
+            return value + penalty * jnp.sum(gaps * batch.weight) / jnp.maximum(batch.weight.sum(), 1), None
+
+        trained = self.train(loss, theta, data, body_key, epochs=self.epochs, project=problem.model.project)
+        after = self.statistics(problem, data, trained)
+        return {
+            "body": {"theta": optax.tree.sub(trained, theta), "means": after["means"], "shares": after["shares"]},
+            "head": {"change": optax.tree.sub(v, head), "h": before["means"], "variance": before["variance"]},
+        }
+
+    def round(self, problem: Problem, state: dict, at: At) -> dict:
+        received = {"theta": state["theta"], "prototypes": state["prototypes"], "head": state["new_head"]}
+        problem.downlink(received)  # in place of its own head, which is as large
+        old = problem.take(state["heads"], at)
+        shared = (state["theta"], state["prototypes"])
+        sent = problem.transmit(at, self.for_cohort(problem, self.client_update, at, old, shared=shared))
+        body, head = sent["body"], sent["head"]
+        mean = average(body, problem.weights(at), order=at.order())  # by rows; so is a prototype, by those of its class
+        held = mean["shares"][:, None] > 0
+        prototypes = jnp.where(held, mean["means"] / jnp.where(held, mean["shares"][:, None], 1), state["prototypes"])
+        # heads, by clients in the order of their numbers, so that rounding does not depend on that of the cohort
+        order = jnp.argsort(at.cohort, stable=True)
+        back = jnp.argsort(order)
+        shares = head_shares(head["h"][order], head["variance"][order], problem.arrived(at)[order])
+        mixed = combine(shares[back][:, back], optax.tree.add(old, head["change"]), spread=True)
+        heads = problem.put(state["heads"], at, problem.if_arrived(at, mixed, old))
+        theta = problem.model.project(optax.tree.add(state["theta"], mean["theta"]))
+        return state | {"theta": theta, "heads": heads, "prototypes": prototypes}
