@@ -108,7 +108,7 @@ class Budget:
     Example:
       >>> budget = Budget(2.0, 1e-5, noise_multiplier=11.24)
       >>> budget.rounds, budget.affordable(500), round(budget.spent(20), 2)
-      (31, 31, 1.57)
+      (31, 31, 1.55)
     """
 
     epsilon: float

@@ -36,7 +36,8 @@ def name(request):
 
 class TestEveryAlgorithm:
     @pytest.fixture(scope="class")
-    def problem(self, name):
+    @classmethod
+    def problem(cls, name):
         """Blobs, with a network that the algorithm takes."""
         return blobs(model="gaussian_mlp", width=16, depth=1, features=8, latent=4) if name == "fedcr" else blobs()
 

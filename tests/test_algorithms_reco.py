@@ -124,7 +124,7 @@ def test_what_is_sent_passes_the_channel():
 
 
 class TestVarianceReduction:
-    @pytest.fixture(scope="class")
+    @pytest.fixture
     def setting(self):
         """One client's rows, its extractor and another, and the distance between the two on a batch."""
         problem = blobs(sizes=[23, 17])

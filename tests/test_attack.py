@@ -22,7 +22,8 @@ LOSSES = st.lists(st.sampled_from([0.0, 0.5, 1.0, 2.5, math.inf]), min_size=2, m
 def test_equal_losses_give_nothing_away():
     losses = np.random.default_rng(0).exponential(size=50)
     found = membership_advantage(losses, losses)
-    assert (found.advantage, found.auc) == (0.0, 0.5)
+    assert found.advantage == 0
+    assert found.auc == pytest.approx(0.5)
     constant = membership_advantage(np.ones(5), np.ones(9))
     assert (constant.advantage, constant.auc, constant.auc_error) == (0.0, 0.5, 0.0)
 

@@ -203,7 +203,7 @@ VARIANTS = {  # one for each way that a round sends messages
     "fedrep": ("fedrep", {}),
     "fedbabu": ("fedbabu", {}),
     "fedpac": ("fedpac", {}),
-    "fedcr": ("fedcr", {}),
+    "fedcr": ("fedcr", {"lr": 0.01}),
     "fedreco": ("fedreco", {}),
     "fedeq": ("fedeq", {}),
     "fedeq, argmin": ("fedeq", {"server": "argmin"}),
@@ -234,13 +234,14 @@ def test_rounds_that_are_inherited_are_those_of_a_variant():
 @pytest.fixture(scope="module", params=VARIANTS)
 def algorithm(request):
     name, options = VARIANTS[request.param]
-    yield make_algorithm(name, lr=0.1, **options)
+    yield make_algorithm(name, **{"lr": 0.1} | options)
     jax.clear_caches()
 
 
 class TestEveryAlgorithm:
     @pytest.fixture(scope="class")
-    def problem(self, algorithm, problem):
+    @classmethod
+    def problem(cls, algorithm, problem):
         """With a network that the algorithm takes."""
         if type(algorithm) is not ALGORITHMS["fedcr"]:
             return problem

@@ -109,6 +109,7 @@ class FedCR(PartialPersonalisation):
         mean = average(problem.transmit(at, sent), weights, order=at.order())
         # r_y <- N(0, I) times the product over clients; a class that nobody shows keeps its own
         precision, weighted = (weights.sum() * mean[name] for name in ("precision", "weighted"))
+        precision = jnp.maximum(precision, 0)  # which a channel's noise may have left below
         new = Gaussian(weighted / (1 + precision), 1 / jnp.sqrt(1 + precision))
         shown = jnp.any(precision > 0, axis=1, keepdims=True)
         rate = jnp.where(shown, self.prior_rate, 0)
