@@ -41,6 +41,13 @@ MODEL_LOOKS = {  # where one algorithm trains several models
     "mlp": ("MLP", "#0072B2", "o", "-"),
     "deq_mlp": ("DEQ-MLP", "#D55E00", "s", "--"),
 }
+VARIANT_LOOKS = {  # where one algorithm runs in several ways: FedReCo's, with noise for (epsilon, delta) a round
+    "fedavg_dp": ("FedAvg (0.2, 0.1)", "#666666", "X", "--"),
+    "fedavg_ft_dp": ("FedAvg + FT (0.2, 0.1)", "#E69F00", "s", "-."),
+    "fedreco_dp": ("FedReCo (0.2, 0.1)", "#D55E00", "^", "--"),
+    "fedreco_dp_strict": ("FedReCo (0.05, 0.05)", "#4FA3D1", "p", "-."),
+    "alone": ("FedReCo, λ = 0", "#CC79A7", "*", ":"),
+}
 WIDTH = 7.0  # inches: what a page has room for
 _OTHERS = [("#0072B2", "o", "-"), ("#D55E00", "s", "--"), ("#009E73", "^", "-."), ("#CC79A7", "D", ":")]
 
@@ -73,7 +80,7 @@ def look(name: str, position: int = 0) -> dict[str, str]:
     >>> look("fedeq")["color"], look("mlp", 1)["label"]
     ('#D55E00', 'MLP')
     """
-    label, *rest = (LOOKS | MODEL_LOOKS).get(name, (name, *_OTHERS[position % len(_OTHERS)]))
+    label, *rest = (LOOKS | MODEL_LOOKS | VARIANT_LOOKS).get(name, (name, *_OTHERS[position % len(_OTHERS)]))
     return dict(zip(("label", "color", "marker", "linestyle"), (label, *rest), strict=True))
 
 

@@ -19,6 +19,7 @@ of_papers = pytest.mark.parametrize(
 of_all = pytest.mark.parametrize("file", NOTEBOOKS, ids=lambda file: file.stem)
 
 KINDS = {"fig": "Figure", "tab": "Table", "thm": "Theorem|Theorems|Section|Lemma", "eq": "Equation", "sec": "Section"}
+KINDS |= {f"app{letter}": "Appendix" for letter in "abcdef"}
 
 
 def cells(file):
@@ -59,7 +60,7 @@ def test_cells_are_short_and_paths_relative(file):
 def test_stem_is_known(file):
     about = papers.item(file.parent.name, file.stem)
     assert about["claim"]
-    assert re.fullmatch(r"(fig|tab|thm|eq|sec)\d+(_[a-z0-9]+)+", file.stem)
+    assert re.fullmatch(r"((fig|tab|thm|eq|sec)\d+|app[a-z])(_[a-z0-9]+)+", file.stem)
 
 
 @of_papers
@@ -69,7 +70,7 @@ def test_title_cell(file):
     text = notebook.source(first)
     assert first["cell_type"] == "markdown"
     kind = re.match("[a-z]+", file.stem)[0]
-    number = r"[\dIVX]+(\.\d+)?(-\w+)?"
+    number = r"([\dIVX]+(\.\d+)?(-\w+)?|[A-F])"
     assert re.match(rf"# ({KINDS[kind]}) {number}( and {number})?(, .*)?: \S.+", text), text.splitlines()[0]
     for preset in papers.PRESETS:
         assert re.search(rf"^\|[^|]*\b{preset}\b[^|]*\|", text, re.MULTILINE), f"no row for {preset}"

@@ -214,3 +214,21 @@ def test_one_run_of_fedf_admm_stands_in_three_figures(preset):
     run = papers.settings("fedf_admm", "fig05_fmnist_1class", preset)["fmnist_1class/fedf_admm"]
     assert papers.settings("fedf_admm", "fig13_shared_data", preset)["std"] == run
     assert papers.settings("fedf_admm", "fig14_topologies", preset)["ring_10"] == run
+
+
+@pytest.mark.parametrize("preset", papers.PRESETS)
+def test_fedrecos_figure_3_shares_its_runs_with_tables_1_and_3(preset):
+    """`part_of` takes one item, so its runs are written out; the store would not know runs that differ."""
+    figure, first, third = (
+        papers.settings("fedreco", stem, preset)
+        for stem in ("fig03_curves_and_privacy", "tab01_accuracy", "tab03_privacy")
+    )
+    for name, run in figure.items():
+        assert run in [table[name] for table in (first, third) if name in table] or preset == "laptop"
+        assert all(table[name] == run for table in (first, third) if name in table)
+    noisy = [name for name, run in figure.items() if run.message_noise]
+    for name in noisy:  # at laptop on other data than Table 3's
+        (same,) = [run for other, run in third.items() if other.partition("/")[2] == name.partition("/")[2]][:1]
+        assert (run := figure[name]).algorithm_options == same.algorithm_options
+        assert (run.message_clip, run.message_noise) == (same.message_clip, same.message_noise)
+    assert len(noisy) == 3
