@@ -97,7 +97,8 @@ def build_problem(settings: Settings) -> Problem:
     weight = fusion_weights(settings.fusion, seen.size, iterations)
     graph = None
     if settings.graph:
-        edges = {"num_edges": settings.num_edges, "seed": settings.graph_seed}
+        edges = {name: getattr(settings, name) for name in ("num_edges", "edge_probability")}
+        edges["seed"] = settings.graph_seed
         graph = make_graph(settings.graph, seen.num_clients, **edges)
     parts = {"newcomers": newcomers, "validation": validation, "graph": graph, "weight": weight}
     return Problem(seen, model, channel=settings.channel(), **parts)

@@ -1,7 +1,8 @@
 """Who talks to whom where there is no server: graphs, their mixing matrices, and the mixing itself.
 
-Two mixing matrices come with each graph: `neighbour_mean` (D^-1 A, without the client itself) is M_i of FedF-ADMM;
-`metropolis` is doubly stochastic (Assumption 1 of DePRL), so that it keeps the mean of all clients.
+Three mixing matrices come with each graph: `neighbour_mean` (D^-1 A, without the client itself) is M_i of FedF-ADMM;
+`metropolis` is doubly stochastic (Assumption 1 of DePRL), so that it keeps the mean of all clients; `uniform` is what
+DePRL's and DisPFL's codes mix with.
 networkx and matplotlib are imported where they are used.
 """
 
@@ -17,6 +18,7 @@ from jaxtyping import Array, ArrayLike, Bool, Float, Inexact, Integer, PyTree, S
 from fedlab_lite.errors import InputError, choose
 
 GRAPHS = ("ring", "star", "random", "complete")
+MAX_DRAWS = 10_000  # of a random graph, until one is connected
 
 Matrix = Float[Array | np.ndarray, "N N"]
 
@@ -40,6 +42,8 @@ class Graph:
     # float32, 0 or 1; symmetric, zeros on the diagonal. Any: JAX rebuilds a pytree from placeholders, too.
     adjacency: Matrix | Any
     name: str = field(metadata={"static": True})
+    # [N, K] int32, each client's neighbours, N in the places that are left; None: a dense product mixes as fast
+    neighbours: Any = None
 
     @classmethod
     def from_edges(cls, edges: Any, num_clients: int, *, name: str = "custom") -> "Graph":
@@ -72,7 +76,7 @@ class Graph:
                 f"the graph is not connected: no path leads from client 0 to client {unreached[0]} "
                 f"({unreached.size} of {num_clients} cannot be reached); add edges that join the parts"
             )
-        return cls(adjacency, name)
+        return cls(adjacency, name, _neighbours(adjacency))
 
     @property
     def num_clients(self) -> int:
@@ -107,6 +111,16 @@ class Graph:
         xp = self.adjacency.__array_namespace__()
         others = self.adjacency / (1 + xp.maximum(self.degree[:, None], self.degree))
         return others + xp.diag(1 - others.sum(1))
+
+    @property
+    def uniform(self) -> Matrix:
+        """(D + I)^-1 (A + I): the plain mean of a client and its neighbours.
+
+        Doubly stochastic where all degrees are equal, and the same as `metropolis` there; elsewhere only its rows sum
+        to one, against Assumption 1 of DePRL, and well-connected clients count for more.
+        """
+        xp = self.adjacency.__array_namespace__()
+        return (self.adjacency + xp.eye(self.num_clients, dtype=self.adjacency.dtype)) / (1 + self.degree[:, None])
 
     @property
     def incidence(self) -> Float[np.ndarray, "N directed_edges"]:
@@ -154,7 +168,14 @@ class Graph:
         return ax
 
 
-def make_graph(kind: str, num_clients: int, *, num_edges: int | None = None, seed: int = 0) -> Graph:
+def make_graph(
+    kind: str,
+    num_clients: int,
+    *,
+    num_edges: int | None = None,
+    edge_probability: float | None = None,
+    seed: int = 0,
+) -> Graph:
     """One of `GRAPHS` over clients 0 ... N-1.
 
     - ring: client i and i+1, the last and the first; two clients have one edge.
@@ -163,12 +184,16 @@ def make_graph(kind: str, num_clients: int, *, num_edges: int | None = None, see
       spanning tree drawn uniformly from all N^(N-2) (a random Prüfer sequence), then further edges drawn uniformly
       from the rest: connected without luck, where drawing all edges until they connect would take for ever on sparse
       graphs. The price: a graph comes in proportion to its number of spanning trees, so not quite uniformly.
+    - random with an `edge_probability` p: Erdős and Rényi's G(N, p), every edge for itself, drawn again until it is
+      connected (DePRL, whose code takes p = 0.25 and does not look: connected with probability 0.14 for 4 clients).
 
     Args:
       num_edges: of the random graph, N - 1 to N (N - 1) / 2.
+      edge_probability: p in (0, 1], in place of `num_edges`.
       seed: of the random graph.
 
-    Raises `InputError` for an unknown kind, fewer than two clients, and numbers of edges that cannot be had.
+    Raises `InputError` for an unknown kind, fewer than two clients, numbers of edges that cannot be had, and a
+    probability at which no draw of `MAX_DRAWS` is connected.
 
     >>> make_graph("ring", 4).neighbour_mean[0].tolist()
     [0.0, 0.5, 0.0, 0.5]
@@ -177,8 +202,11 @@ def make_graph(kind: str, num_clients: int, *, num_edges: int | None = None, see
     """
     choose("graph", kind, GRAPHS)
     _check_num_clients(num_clients)
-    if num_edges is not None and kind != "random":
-        raise InputError(f"num_edges is {num_edges}, but only a random graph takes it; leave it out for {kind!r}")
+    for option, value in (("num_edges", num_edges), ("edge_probability", edge_probability)):
+        if value is not None and kind != "random":
+            raise InputError(f"{option} is {value}, but only a random graph takes it; leave it out for {kind!r}")
+    if num_edges is not None and edge_probability is not None:
+        raise InputError("a random graph takes num_edges or edge_probability, not both; leave one out")
     clients = np.arange(num_clients)
     if kind == "ring":
         pairs = np.stack([clients, np.roll(clients, -1)], 1)
@@ -186,6 +214,8 @@ def make_graph(kind: str, num_clients: int, *, num_edges: int | None = None, see
         pairs = np.stack([np.zeros_like(clients[1:]), clients[1:]], 1)
     elif kind == "complete":
         pairs = np.stack(np.triu_indices(num_clients, 1), 1)
+    elif edge_probability is not None:
+        pairs = _independent_pairs(num_clients, edge_probability, np.random.default_rng(seed))
     else:
         pairs = _random_pairs(num_clients, num_edges, np.random.default_rng(seed))
     return Graph.from_edges(pairs, num_clients, name=kind)
@@ -219,8 +249,10 @@ def mix(
     return jax.tree.map(mix_leaf, stacked)
 
 
-def check_mixing(matrix: Shaped[ArrayLike, "..."] | Sequence) -> None:
+def check_mixing(matrix: Shaped[ArrayLike, "..."] | Sequence, *, doubly: bool = False) -> None:
     """Raise `InputError` unless `matrix` is square, finite, non-negative, and its rows sum to 1 within 1e-5.
+
+    `doubly`: its columns as well (Assumption 1 of DePRL), so that mixing keeps the mean of all clients.
 
     >>> check_mixing([[0.5, 0.5], [0.5, 0.6]])
     Traceback (most recent call last):
@@ -237,6 +269,13 @@ def check_mixing(matrix: Shaped[ArrayLike, "..."] | Sequence) -> None:
             raise InputError(f"{said} and has the weight {weights.min():.6g}; weights must be 0 or more")
         if abs(weights.sum() - 1) > 1e-5:
             raise InputError(f"{said}; divide each row by its sum")
+    columns = matrix.sum(0)
+    if doubly and abs(columns - 1).max() > 1e-5:
+        worst = int(abs(columns - 1).argmax())
+        raise InputError(
+            f"the mixing matrix is not doubly stochastic: column {worst} sums to {columns[worst]:.6g}, so client "
+            f"{worst} would count for more or less than its share; take Metropolis weights (`Graph.metropolis`)"
+        )
 
 
 def spectral_gap(matrix: Shaped[ArrayLike, "..."] | Sequence) -> float:
@@ -286,6 +325,35 @@ def _reached(adjacency: Float[np.ndarray, "N N"]) -> Bool[np.ndarray, " N"]:
         frontier = adjacency[frontier].any(0) & ~reached
         reached = reached | frontier
     return reached
+
+
+def _neighbours(adjacency: Float[np.ndarray, "N N"]) -> Integer[np.ndarray, "N K"] | None:
+    """Each client's neighbours in a row, N where it has fewer; None unless that is a tenth of the matrix, or less."""
+    n, most = len(adjacency), int(adjacency.sum(1).max())
+    if (most + 1) * 10 > n:
+        return None
+    found = np.full((n, most), n, np.int32)
+    client, neighbour = np.nonzero(adjacency)
+    place = np.arange(len(client)) - np.searchsorted(client, client)
+    found[client, place] = neighbour
+    return found
+
+
+def _independent_pairs(num_clients: int, probability: float, rng: np.random.Generator) -> Integer[np.ndarray, "e 2"]:
+    if not 0 < probability <= 1:
+        raise InputError(f"edge_probability is {probability}; it is a share of all pairs, above 0 and at most 1")
+    pairs = np.stack(np.triu_indices(num_clients, 1), 1)
+    adjacency = np.zeros((num_clients, num_clients))
+    for _ in range(MAX_DRAWS):
+        drawn = pairs[rng.random(len(pairs)) < probability]
+        adjacency[:] = 0
+        adjacency[drawn[:, 0], drawn[:, 1]] = adjacency[drawn[:, 1], drawn[:, 0]] = 1
+        if _reached(adjacency).all():
+            return drawn
+    raise InputError(
+        f"none of {MAX_DRAWS} random graphs of {num_clients} clients with edge_probability {probability} is connected; "
+        f"raise it (log(N) / N = {np.log(num_clients) / num_clients:.2g} is where it begins), or give num_edges instead"
+    )
 
 
 def _random_pairs(num_clients: int, num_edges: int | None, rng: np.random.Generator) -> Integer[np.ndarray, "edges 2"]:

@@ -17,7 +17,7 @@ from fedlab_lite.errors import choose
 from fedlab_lite.fusion import average
 from fedlab_lite.graphs import Graph
 from fedlab_lite.nn.model import Model
-from fedlab_lite.sharding import broadcast, combine, dealt, mesh, put, take
+from fedlab_lite.sharding import Sparse, broadcast, combine, dealt, mesh, put, take
 
 _CHANNEL = 0xC4A77E1  # keeps the channel's draws apart from the clients'
 
@@ -200,10 +200,14 @@ class Problem:
         count("down", message, None)
         return message
 
-    def transmit(self, at: At, sent: PyTree, *, ways: tuple[str, ...] = ("up",)) -> PyTree:
-        """What is received of every client's message, leaves `[m, ...]`: clipped, noised, quantised, and counted."""
+    def transmit(self, at: At, sent: PyTree, *, ways: tuple[str, ...] = ("up",), packed: PyTree = None) -> PyTree:
+        """What is received of every client's message, leaves `[m, ...]`: clipped, noised, quantised, and counted.
+
+        `packed`: the shapes that one message is sent in, where it is sent in fewer numbers than it is computed with.
+        """
+        whole = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), sent)
         for way in ways:
-            count(way, jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), sent), self.channel)
+            count(way, whole if packed is None else packed, self.channel)
         if self.channel is None or (self.channel.clip is None and self.channel.bits is None):
             return sent
         keys = jax.vmap(jax.random.fold_in, (None, 0))(jax.random.fold_in(at.key, _CHANNEL), at.cohort)
@@ -257,11 +261,41 @@ class Problem:
 
     def neighbours(self, at: At, received: PyTree, own: PyTree) -> PyTree:
         """`exchange` from what was received of everybody; every link loses messages for itself."""
-        matrix = jnp.asarray(self.graph.neighbour_mean)
+        matrix = self.heard(at, self.graph.neighbour_mean)
         if self.channel is None or self.channel.loss is None:
-            return combine(matrix, received, spread=True)
-        matrix = jnp.where(self.channel.arrivals(jax.random.fold_in(at.key, _CHANNEL + 1), matrix.shape), matrix, 0)
+            return self.over_links(matrix, received)
         total = matrix.sum(1)
-        mean = combine(matrix / jnp.where(total > 0, total, 1)[:, None], received, spread=True)
+        mean = self.over_links(matrix / jnp.where(total > 0, total, 1)[:, None], received)
         heard = jax.tree.map(lambda leaf: (total > 0).reshape(-1, *[1] * (leaf.ndim - 1)), own)
         return jax.tree.map(jnp.where, heard, mean, own)
+
+    def mix(self, at: At, stacked: PyTree, matrix: Float[Array, "N N"]) -> PyTree:
+        """sum_j matrix[i, j] x_j, rows that sum to one: the client's own as it has it, its neighbours' as received.
+
+        Leaves `[N, ...]`. What a lost message would have counted, the client's own counts in its place.
+        """
+        received = self.transmit(at, stacked, ways=("up", "down"))
+        if received is stacked and (self.channel is None or self.channel.loss is None):
+            return self.over_links(jnp.asarray(matrix), stacked)
+        others = self.heard(at, jnp.asarray(matrix) * (1 - jnp.eye(self.num_clients)))
+        own = 1 - others.sum(1)
+        return jax.tree.map(
+            lambda theirs, mine: theirs + (own.reshape(-1, *[1] * (mine.ndim - 1)) * mine).astype(theirs.dtype),
+            self.over_links(others, received),
+            stacked,
+        )
+
+    def heard(self, at: At, matrix: Float[Array, "N N"]) -> Float[Array, "N N"]:
+        """The matrix with 0 for every link that loses its message in this round, each for itself."""
+        matrix = jnp.asarray(matrix)
+        if self.channel is None or self.channel.loss is None:
+            return matrix
+        return jnp.where(self.channel.arrivals(jax.random.fold_in(at.key, _CHANNEL + 1), matrix.shape), matrix, 0)
+
+    def over_links(self, matrix: Float[Array, "N N"], stacked: PyTree) -> PyTree:
+        """sum_j matrix[i, j] x_j over client i and its neighbours, leaves `[N, ...]`; few neighbours cost little."""
+        if self.graph.neighbours is None:
+            return combine(matrix, stacked, spread=True)
+        index = jnp.concatenate([jnp.arange(self.num_clients)[:, None], self.graph.neighbours], axis=1)
+        value = jnp.take_along_axis(matrix, index, axis=1, mode="fill", fill_value=0)
+        return combine(Sparse(index, value), stacked, spread=True)

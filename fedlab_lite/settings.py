@@ -103,6 +103,7 @@ class Settings:
     budgets: tuple[int, ...] = ()  # k_n, solver iterations that each client can afford; (): all that the model makes
     graph: str = ""  # who talks to whom where there is no server: 'ring', 'star', 'random', 'complete'; '': a server
     num_edges: int | None = None  # of a 'random' graph; None: as many as the ring
+    edge_probability: float | None = None  # of a 'random' graph, in place of num_edges
     graph_seed: int = 0  # draws a 'random' graph
     fusion: str = "own"  # what a client counts in the average: 'own' (the algorithm's), or another rule of `fusion`
     message_clip: float | None = None  # longest message, in L2 norm; None: as long as it is

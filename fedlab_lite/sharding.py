@@ -8,7 +8,7 @@ on the number of devices, to the bit: rows are copied, and sums are made of prod
 
 from collections.abc import Callable
 from functools import lru_cache, partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -134,15 +134,35 @@ def broadcast(tree: PyTree, num_clients: int) -> PyTree:
     return jax.jit(copies, out_shardings=placed(num_clients))(tree)
 
 
-def _product(matrix: Float[Array, "k m"], rows: Shaped[Array, "m columns"]) -> Float[Array, "k columns"]:
+class Sparse(NamedTuple):
+    """A matrix `[k, m]` of few entries a row: their columns (m: none) and their values, both `[k, entries]`."""
+
+    index: Int[Array, "k entries"]
+    value: Float[Array, "k entries"]
+
+
+def _product(matrix: Float[Array, "k m"] | Sparse, rows: Shaped[Array, "m columns"]) -> Float[Array, "k columns"]:
     """`matrix [k, m] @ rows [m, columns]`, in float32 or better whatever the type of the rows.
 
     Behind barriers, because what XLA fuses into a product, here this and there that, decides how it rounds.
     """
     wide = jnp.promote_types(rows.dtype, jnp.float32)
+    if isinstance(matrix, Sparse):
+        return _few(matrix, rows.astype(wide)).astype(jnp.result_type(rows, float))
     factors = jax.lax.optimization_barrier((matrix.astype(wide), rows.astype(wide)))
     product = jax.lax.optimization_barrier(jnp.matmul(*factors, precision=jax.lax.Precision.HIGHEST))
     return product.astype(jnp.result_type(rows, float))
+
+
+def _few(matrix: Sparse, rows: Float[Array, "m columns"]) -> Float[Array, "k columns"]:
+    """The product entry by entry: as many multiplications as there are entries."""
+
+    def add(total, entry):
+        index, value = entry
+        return total + value[:, None] * rows.at[index].get(mode="fill", fill_value=0), None
+
+    start = jnp.zeros((len(matrix.value), rows.shape[1]), rows.dtype)
+    return jax.lax.scan(add, start, (matrix.index.T, matrix.value.T.astype(rows.dtype)))[0]
 
 
 def _chunks(rows: Shaped[Array, "m columns"], multiple: int = 1) -> Shaped[Array, "m chunks entries"]:
@@ -153,7 +173,11 @@ def _chunks(rows: Shaped[Array, "m columns"], multiple: int = 1) -> Shaped[Array
 
 
 def combine(
-    matrix: Float[Array, "k m"], stacked: PyTree, *, order: Int[Array, " m"] | None = None, spread: bool = False
+    matrix: Float[Array, "k m"] | Sparse,
+    stacked: PyTree,
+    *,
+    order: Int[Array, " m"] | None = None,
+    spread: bool = False,
 ) -> PyTree:
     """sum_j matrix[i, j] stacked_(order_j) for every leaf, the same bits on any number of devices.
 
@@ -161,7 +185,7 @@ def combine(
     exchange chunks, so that each adds up some columns of all rows.
 
     Args:
-      matrix: `[k, m]`.
+      matrix: `[k, m]`; a `Sparse` one costs its entries.
       stacked: leaves `[rows, ...]`.
       order: `[m]`, the rows that are added up, in this order; None: all, as they stand.
       spread: the result's k rows are clients', and shared out like them; else the result is on every device.
@@ -169,7 +193,7 @@ def combine(
     >>> combine(jnp.array([[0.5, 0.5]]), {"w": jnp.array([1.0, 3.0])})["w"].tolist()
     [2.0]
     """
-    devices, k = mesh().size, len(matrix)
+    devices, k = mesh().size, len(matrix.value if isinstance(matrix, Sparse) else matrix)
     several = devices > 1 and shared_out(len(jax.tree.leaves(stacked)[0])) and (not spread or shared_out(k))
 
     def ordered(rows):

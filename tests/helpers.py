@@ -31,7 +31,7 @@ class ScalarModel:
     def init(self, key):
         return {"representation": {"theta": jnp.float32(self.theta)}, "head": {"w": jnp.float32(self.w)}}
 
-    def represent(self, params, x, *, budget=None):
+    def represent(self, params, x, *, key=None, budget=None):
         return jnp.stack([params["representation"]["theta"] * x[:, 0], x[:, 1]], axis=1)
 
     def classify(self, head, features, *, key=None):

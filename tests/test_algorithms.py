@@ -20,7 +20,7 @@ from fedlab_lite.nn.model import count_params
 from fedlab_lite.problem import Problem
 
 COHORT = jnp.array([0, 2, 3])
-BODY_ALONE = ("fedper", "fedrep", "fedeq", "fedbabu", "fedcr", "fedreco")  # what crosses the network
+BODY_ALONE = ("fedper", "fedrep", "fedeq", "fedbabu", "fedcr", "fedreco", "deprl")  # what crosses the network
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +75,8 @@ class TestEveryAlgorithm:
             assert not own.keys() & shared.keys()
             assert all(leaf.shape[0] == clients for leaf in jax.tree.leaves(own))
             shapes = jax.tree.map(lambda a: a.shape[1:], own) | jax.tree.map(lambda a: a.shape, shared)
-            assert shapes == jax.tree.map(lambda a: a.shape, one)
+            more = {"personal": shapes["head"]} if "personal" in own else {}  # FedRoD's second head
+            assert shapes == jax.tree.map(lambda a: a.shape, one) | more
 
     def test_executors_agree(self, name, problem):
         algorithm = make_algorithm(name, lr=0.1)
@@ -115,7 +116,7 @@ class TestEveryAlgorithm:
         algorithm, idle = make_algorithm(name, lr=0.1), jnp.array([1, 4])
         before = init(algorithm, problem)
         after = step(algorithm, problem, before, cohort_of(algorithm, problem, COHORT))
-        for part in set(algorithm.owned) & before.keys():
+        for part in set(algorithm.owned) & before.keys() - {"masks", "next_masks"}:
             for a, b in zip(jax.tree.leaves(before[part]), jax.tree.leaves(after[part]), strict=True):
                 assert not np.array_equal(a[COHORT], b[COHORT])
                 assert algorithm.everybody or np.array_equal(a[idle], b[idle])
@@ -142,6 +143,10 @@ class TestEveryAlgorithm:
         more = {"fedcr": (2, 2), "fedpac": (2, 1)}.get(name, (0, 0))  # statistics, in numbers a feature and class
         up, down = (want + 4 * classes * features * times for times in more)
         up += 4 * (classes + 1) if name == "fedpac" else 0  # shares of the classes, and a variance
+        if name == "dispfl":
+            up = down = sum(4 * kept for kept in jax.tree.leaves(make_algorithm(name).kept(params))) + sum(
+                -(-leaf.size // 8) for leaf in jax.tree.leaves(params)
+            )
         assert message_bytes(problem, make_algorithm(name)) == {"up": up, "down": down}
 
 

@@ -212,6 +212,10 @@ VARIANTS = {  # one for each way that a round sends messages
     "dfedadmm": ("dfedadmm", {}),
     "cmfd": ("cmfd", {}),
     "fedf_admm, params": ("fedf_admm", {"share": "params"}),
+    "fedrod": ("fedrod", {}),
+    "dpsgd": ("dpsgd", {}),
+    "dispfl": ("dispfl", {}),
+    "deprl": ("deprl", {}),
 }
 SERVER = ("params", "theta", "server", "mean", "prototypes", "prior")  # entries of a state that the server keeps
 

@@ -105,6 +105,28 @@ def test_random_graphs_are_simple_connected_and_have_exactly_the_edges_asked_for
     assert networkx.is_connected(networkx.from_numpy_array(graph.adjacency))
 
 
+@pytest.mark.parametrize("num_clients", [4, 16, 128])
+def test_random_graphs_of_erdos_and_renyi(num_clients):
+    """Drawn again until connected, the seed's own, and with about p of all edges where that is no luck."""
+    graphs = [make_graph("random", num_clients, edge_probability=0.25, seed=seed) for seed in (0, 0, 1)]
+    assert np.array_equal(graphs[0].adjacency, graphs[1].adjacency)
+    assert not np.array_equal(graphs[0].adjacency, graphs[2].adjacency)
+    if num_clients == 128:
+        assert 0.22 < graphs[0].num_edges / (128 * 127 / 2) < 0.28
+
+
+def test_neighbours_are_listed_where_they_are_few():
+    assert make_graph("ring", 29).neighbours is None
+    ring = make_graph("ring", 30).neighbours
+    assert ring.shape == (30, 2)
+    assert [sorted(row) for row in ring[[0, 1, 29]].tolist()] == [[1, 29], [0, 2], [0, 28]]
+    assert make_graph("star", 200).neighbours is None
+    tree = make_graph("random", 200, num_edges=199, seed=1)
+    for client in (0, 7, 199):
+        listed = tree.neighbours[client][tree.neighbours[client] < 200]
+        assert sorted(listed) == np.flatnonzero(tree.adjacency[client]).tolist()
+
+
 def test_random_graphs_are_the_seeds_own():
     def draw(seed):
         return make_graph("random", 10, seed=seed).adjacency.tobytes()
@@ -301,6 +323,17 @@ def test_draw_shows_clients_edges_and_values():
         (lambda: check_mixing([[1, 0], [np.nan, 1]]), "row 1 of the mixing matrix sums to nan: it has a NaN"),
         (lambda: check_mixing([[1, 0], [np.inf, 1]]), "row 1 of the mixing matrix sums to inf"),
         (lambda: spectral_gap(make_graph("ring", 4).laplacian), "row 0 of the mixing matrix sums to 0"),
+        (
+            lambda: check_mixing(make_graph("star", 4).uniform, doubly=True),
+            "not doubly stochastic: column 0 sums to 1.75",
+        ),
+        (lambda: make_graph("random", 5, num_edges=5, edge_probability=0.5), "num_edges or edge_probability, not both"),
+        (lambda: make_graph("ring", 5, edge_probability=0.5), "only a random graph takes it"),
+        (lambda: make_graph("random", 5, edge_probability=0.0), "above 0 and at most 1"),
+        (
+            lambda: make_graph("random", 60, edge_probability=0.001),
+            "none of 10000 random graphs .* is connected; raise",
+        ),
     ],
 )
 def test_errors_say_what_was_wrong(make, said):

@@ -265,14 +265,16 @@ def test_lr_decay_is_for_step_sizes():
     assert (float(decayed.nu), int(decayed.epochs)) == (pytest.approx(0.1), 3)
 
 
-@pytest.mark.parametrize("name", ["fedrep", "fedeq", "ditto", "fedbabu", "fedpac", "fedreco", "dfedadmm", "cmfd"])
+@pytest.mark.parametrize(
+    "name", ["fedrep", "fedeq", "ditto", "fedbabu", "fedpac", "fedreco", "fedrod", "deprl", "dfedadmm", "cmfd"]
+)
 def test_every_algorithm_trains_with_its_optimizer(name):
     """A clip near 0 stops whatever a client trains by gradients of the loss, so nothing moves but by decay."""
     problem = blobs(sizes=[5, 5], width=4, depth=1, features=3)
     algorithm = make_algorithm(name, lr=0.5, clip=1e-6)
     state = init(algorithm, problem)
     after = step(algorithm, problem, state, cohort_of(algorithm, problem, [0, 1]))
-    for part in ("theta", "heads", "params", "client_params"):
+    for part in ("theta", "thetas", "heads", "params", "client_params", "personal"):
         if part in state:
             jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=2e-4), after[part], state[part])
 

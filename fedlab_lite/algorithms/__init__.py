@@ -8,9 +8,12 @@ from fedlab_lite.algorithms.base import Algorithm
 from fedlab_lite.algorithms.cmfd import CMFD
 from fedlab_lite.algorithms.dec_fedavg import DecFedAvg
 from fedlab_lite.algorithms.dec_fedprox import DecFedProx
+from fedlab_lite.algorithms.deprl import DePRL
 from fedlab_lite.algorithms.dfedadmm import DFedADMM
 from fedlab_lite.algorithms.dfedavgm import DFedAvgM
+from fedlab_lite.algorithms.dispfl import DisPFL
 from fedlab_lite.algorithms.ditto import Ditto
+from fedlab_lite.algorithms.dpsgd import DPSGD
 from fedlab_lite.algorithms.fedavg import FedAvg
 from fedlab_lite.algorithms.fedavg_ft import FedAvgFT
 from fedlab_lite.algorithms.fedbabu import FedBABU
@@ -22,6 +25,7 @@ from fedlab_lite.algorithms.fedpac import FedPAC
 from fedlab_lite.algorithms.fedper import FedPer
 from fedlab_lite.algorithms.fedreco import FedReCo
 from fedlab_lite.algorithms.fedrep import FedRep
+from fedlab_lite.algorithms.fedrod import FedRoD
 from fedlab_lite.algorithms.knn_per import KNNPer
 from fedlab_lite.algorithms.local import Local
 from fedlab_lite.errors import InputError, choose
@@ -39,6 +43,7 @@ ALGORITHMS: dict[str, type[Algorithm]] = {
     "fedpac": FedPAC,
     "fedcr": FedCR,
     "fedreco": FedReCo,
+    "fedrod": FedRoD,
     "fedeq": FeDEQ,
     "dec_fedavg": DecFedAvg,
     "dec_fedprox": DecFedProx,
@@ -46,6 +51,9 @@ ALGORITHMS: dict[str, type[Algorithm]] = {
     "dfedadmm": DFedADMM,
     "cmfd": CMFD,
     "fedf_admm": FedFADMM,
+    "dpsgd": DPSGD,
+    "dispfl": DisPFL,
+    "deprl": DePRL,
 }
 
 

@@ -10,27 +10,22 @@ import optax
 from fedlab_lite.algorithms.base import Algorithm, Models
 from fedlab_lite.algorithms.fedavg import FedAvg
 from fedlab_lite.clients import ClientData
-from fedlab_lite.errors import InputError
+from fedlab_lite.errors import InputError, choose
 from fedlab_lite.fusion import average
 from fedlab_lite.graphs import check_mixing
-from fedlab_lite.problem import Problem
+from fedlab_lite.problem import At, Problem
+
+MIXING = ("metropolis", "uniform")
 
 
 @dataclass(frozen=True)
-class Decentralised(Algorithm):
-    """min sum_i C_i(w_i) such that neighbours agree, eq. (1)-(2) of FedF-ADMM; every device takes part in each round.
+class OnGraph(Algorithm):
+    """Every device takes part in each round, and speaks to its neighbours on the problem's graph alone.
 
-    The state has 'client_params', a model a device, all started from one w^0. A device is judged with its own model.
     What a device sends, it sends to all its neighbours: bytes are those of one link, up and down alike.
     """
 
-    epochs: int = 1  # passes of the local update over the device's rows
-
     everybody: ClassVar[bool] = True
-    owned: ClassVar[tuple[str, ...]] = ("client_params",)
-
-    def init(self, problem: Problem, key: jax.Array) -> dict:
-        return {"client_params": problem.broadcast(problem.model.init(key))}
 
     def check(self, problem: Problem) -> None:
         name = type(self).__name__
@@ -41,6 +36,42 @@ class Decentralised(Algorithm):
                 f"the graph joins {problem.graph.num_clients} devices, the data have {problem.num_clients} clients"
             )
         check_mixing(problem.graph.neighbour_mean)
+
+
+@dataclass(frozen=True)
+class Gossip(OnGraph):
+    """Mixing with a matrix P over a device and its neighbours, x_i <- sum_j P_ij x_j.
+
+    P has Metropolis weights, which are doubly stochastic on every graph as the theory wants; 'uniform' is the plain
+    mean that the codes of DePRL and DisPFL take, and the same where all have equally many neighbours.
+    """
+
+    mixing: str = "metropolis"  # P: 'metropolis' or 'uniform'
+
+    def __post_init__(self):
+        choose(f"mixing of {type(self).__name__}", self.mixing, MIXING)
+
+    def mix(self, problem: Problem, at: At, stacked: Any) -> Any:
+        return problem.mix(at, stacked, getattr(problem.graph, self.mixing))
+
+    def check(self, problem: Problem) -> None:
+        super().check(problem)
+        check_mixing(getattr(problem.graph, self.mixing), doubly=self.mixing == "metropolis")
+
+
+@dataclass(frozen=True)
+class Decentralised(OnGraph):
+    """min sum_i C_i(w_i) such that neighbours agree, eq. (1)-(2) of FedF-ADMM.
+
+    The state has 'client_params', a model a device, all started from one w^0. A device is judged with its own model.
+    """
+
+    epochs: int = 1  # passes of the local update over the device's rows
+
+    owned: ClassVar[tuple[str, ...]] = ("client_params",)
+
+    def init(self, problem: Problem, key: jax.Array) -> dict:
+        return {"client_params": problem.broadcast(problem.model.init(key))}
 
     def client_update(self, problem: Problem, data: ClientData, key: jax.Array, params: dict) -> dict:
         """The local update: SGD on the device's own rows.
@@ -55,17 +86,24 @@ class Decentralised(Algorithm):
 
     def join(self, problem: Problem, state: dict, key: jax.Array) -> dict[str, Models]:
         """A newcomer starts at the mean of all devices' params (the papers do not say), then trains by itself."""
-        own = state["client_params"]
-        start = average(own, jnp.ones(len(jax.tree.leaves(own)[0])))
+        start = mean_of(state["client_params"])
         alone = FedAvg(lr=self.lr, batch_size=self.batch_size)
         return {"": alone.tuned(problem, start, key, self.join_epochs)}
 
     def monitor(self, problem: Problem, state: dict) -> dict[str, jax.Array]:
         """'consensus': ||w_i - mean w||_2, of which the mean over the devices is reported."""
-        own = state["client_params"]
-        mean = average(own, jnp.ones(problem.num_clients))
-        gap = jax.tree.map(lambda own, mean: own - mean, own, mean)
-        return {"consensus": jax.vmap(optax.tree.norm)(gap)}
+        return {"consensus": disagreement(state["client_params"])}
+
+
+def mean_of(stacked: Any) -> Any:
+    """The mean over all devices."""
+    return average(stacked, jnp.ones(len(jax.tree.leaves(stacked)[0])))
+
+
+def disagreement(stacked: Any) -> jax.Array:
+    """||x_i - mean x||_2 of every device, `[N]`."""
+    gap = jax.tree.map(lambda own, mean: own - mean, stacked, mean_of(stacked))
+    return jax.vmap(optax.tree.norm)(gap)
 
 
 def averaged(problem: Problem, stacked: Any, mean: Any, beta: float) -> Any:

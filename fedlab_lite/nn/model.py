@@ -225,9 +225,11 @@ class Model:
         """Logits `[B, ..., num_classes]`."""
         return self.forward(params, x)[0]
 
-    def represent(self, params: dict, x: jax.Array, *, budget: jax.Array | None = None) -> Any:
-        """What the head sees: an array `[B, features]` or another pytree of `[B, ...]` leaves."""
-        return self._features(params["representation"], x, budget=budget)[0]
+    def represent(
+        self, params: dict, x: jax.Array, *, key: jax.Array | None = None, budget: jax.Array | None = None
+    ) -> Any:
+        """What the head sees: an array `[B, features]` or another pytree of `[B, ...]` leaves; `key`: see `forward`."""
+        return self._features(params["representation"], x, key=key, budget=budget)[0]
 
     def classify(self, head: dict, features: Any, *, key: jax.Array | None = None) -> jax.Array:
         """Logits of features, with a head alone; `key` as in `forward`."""

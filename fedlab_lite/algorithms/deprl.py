@@ -1,0 +1,86 @@
+"""DePRL: Xiong et al., "DePRL: Achieving Linear Convergence Speedup in Personalized Decentralized Learning with Shared
+Representations", 2024, Algorithm 1."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import jax
+import jax.numpy as jnp
+
+from fedlab_lite.algorithms.base import Models
+from fedlab_lite.algorithms.decentralised import Gossip, disagreement, mean_of
+from fedlab_lite.algorithms.fedper import PartialPersonalisation
+from fedlab_lite.algorithms.fedrep import alternate
+from fedlab_lite.clients import ClientData
+from fedlab_lite.errors import InputError, choose
+from fedlab_lite.problem import At, Problem
+
+ORDERS = ("train_first", "mix_first")
+
+
+@dataclass(frozen=True)
+class DePRL(Gossip, PartialPersonalisation):
+    """min_phi (1/N) sum_i min_{theta_i} F_i(theta_i o phi) over a graph, eq. (2): a head each, phi by gossip.
+
+    A worker has its own copy of phi ('thetas') and its head ('heads'); only the first is sent. Line 10 hands on
+    theta(k, tau - 1) after the steps s = 0 ... tau - 1, which would drop the last one; here it is theta(k, tau).
+    Workers share phi(0), and each has a random head of its own (of the caption of Figs. 10-11: "initialized with a
+    random local head").
+
+    The reference code mixes first (`order`), then makes passes over the rows, 3 for the head and one for phi (`steps`
+    and `head_steps` None), with one step size for both, momentum 0.9, and one head for all at the start.
+    """
+
+    lr: float = 0.01  # beta, of the representation
+    head_lr: float = 0.005  # alpha, of the head
+    steps: int | None = 1  # of the representation a round, random batches (5); None: `epochs`
+    head_steps: int | None = 2  # tau, of the head, (3); None: `head_epochs`
+    epochs: int = 1  # passes over the worker's rows for the representation
+    head_epochs: int = 3  # likewise, for the head
+    order: str = "train_first"  # or 'mix_first'
+
+    owned: ClassVar[tuple[str, ...]] = ("thetas", "heads")
+    step_sizes: ClassVar[tuple[str, ...]] = ("lr", "head_lr")
+
+    def __post_init__(self):
+        super().__post_init__()
+        choose("order of DePRL", self.order, ORDERS)
+        for name in ("steps", "head_steps"):
+            if getattr(self, name) is not None and getattr(self, name) < 1:
+                raise InputError(
+                    f"{name} of DePRL is {getattr(self, name)}; tau and the representation's are at least 1"
+                )
+
+    def init(self, problem: Problem, key: jax.Array) -> dict:
+        state = super().init(problem, key)
+        keys = jax.random.split(jax.random.fold_in(key, 1), problem.num_clients)
+        heads = jax.vmap(problem.model.init)(keys)["head"]
+        return {"thetas": problem.broadcast(state["theta"]), "heads": heads, "new_head": state["new_head"]}
+
+    def worker_update(self, problem: Problem, data: ClientData, key: jax.Array, phi: dict, head: dict) -> Models:
+        """Lines 5-8: theta_i(k+1), then phi_i(k+1/2)."""
+        for_head = {"epochs": self.head_epochs} if self.head_steps is None else {"steps": self.head_steps}
+        for_body = {"epochs": self.epochs} if self.steps is None else {"steps": self.steps}
+        passes = {"for_head": for_head, "for_body": for_body, "head_lr": self.head_lr}
+        return alternate(self, problem, data, key, head, phi, **passes)
+
+    def round(self, problem: Problem, state: dict, at: At) -> dict:
+        phi = self.mix(problem, at, state["thetas"]) if self.order == "mix_first" else state["thetas"]
+        phi, heads = self.for_cohort(problem, self.worker_update, at, phi, state["heads"])
+        if self.order == "train_first":
+            phi = self.mix(problem, at, phi)  # line 9, eq. (7)
+            phi = problem.for_clients(problem.model.project, phi) if problem.model.constrained else phi
+        return state | {"thetas": phi, "heads": heads}
+
+    def models(self, problem: Problem, state: dict, key: jax.Array) -> Models:
+        """Worker i answers with its own phi_i and theta_i."""
+        return {"representation": state["thetas"], "head": state["heads"]}, {}
+
+    def join(self, problem: Problem, state: dict, key: jax.Array) -> dict[str, Models]:
+        """A new worker takes the mean of all phi_i (the paper does not say which) and trains a head on it."""
+        return super().join(problem, state | {"theta": mean_of(state["thetas"])}, key)
+
+    def monitor(self, problem: Problem, state: dict) -> dict[str, jax.Array]:
+        """'consensus': ||phi_i - mean phi||; 'consensus_error': its square, of which (10) has the mean."""
+        gap = disagreement(state["thetas"])
+        return {"consensus": gap, "consensus_error": jnp.square(gap)}

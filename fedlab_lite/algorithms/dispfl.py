@@ -1,0 +1,177 @@
+"""DisPFL: Dai et al., "DisPFL: Towards Communication-Efficient Personalized Federated Learning via Decentralized
+Sparse Training", 2022, Algorithms 1 and 2."""
+
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+
+from fedlab_lite.algorithms.base import Models
+from fedlab_lite.algorithms.decentralised import Decentralised
+from fedlab_lite.algorithms.gradients import random_batch
+from fedlab_lite.clients import ClientData
+from fedlab_lite.errors import InputError, choose
+from fedlab_lite.problem import At, Problem
+
+CHOICES = {"layers": ("erk", "uniform"), "regrow": ("gradient", "random"), "start": ("different", "same")}
+
+
+@dataclass(frozen=True)
+class DisPFL(Decentralised):
+    """A sparse model a client, w_i under a mask m_i of its own, of the same density for all and for good.
+
+    A round: w_i is the mean over those of the client and its neighbours who hold a number, under the mask m_i; then
+    local training under the mask; then the smallest of |w_i| leave the mask and as many others join it, by a share
+    that falls with the cosine of the round. A number that nobody holds starts at 0. What is sent carries the mask of
+    the training, one bit a number beside the numbers that it keeps. Biases have masks like all else.
+
+    A newcomer starts at the mean of all w_i and trains without a mask (the paper has no newcomers).
+    """
+
+    epochs: int = 5  # passes over the client's rows in a round
+    density: float = 0.5  # share of the numbers that a mask keeps
+    layers: str = "erk"  # densities of the layers: 'erk', small layers denser (Evci et al. 2020), or 'uniform'
+    prune: float = 0.5  # a, share of a mask that the first round renews
+    horizon: int = 500  # T, rounds until it renews nothing
+    regrow: str = "gradient"  # by the largest 'gradient' of one batch, or at 'random', as all scripts of its code do
+    start: str = "different"  # masks of the clients at the start, or the 'same'
+
+    owned: ClassVar[tuple[str, ...]] = ("client_params", "masks", "next_masks")
+
+    def __post_init__(self):
+        for name, options in CHOICES.items():
+            choose(f"{name} of DisPFL", getattr(self, name), options)
+        if not 0 < self.density <= 1:
+            raise InputError(f"density of DisPFL is {self.density}; it is a share, above 0 and at most 1 (no mask)")
+        if not 0 <= self.prune <= 1:
+            raise InputError(f"prune of DisPFL is {self.prune}; it is a share, 0 (masks for good) to 1")
+        if self.horizon < 1:
+            raise InputError(f"horizon of DisPFL is {self.horizon}; it is a number of rounds, at least 1")
+
+    def kept(self, params: Any) -> Any:
+        """How many numbers of each array a mask keeps; `params` are one model's, or their shapes."""
+        leaves, structure = jax.tree.flatten(params)
+        shares = erk([leaf.shape for leaf in leaves], self.density)
+        if self.layers == "uniform":
+            shares = [self.density] * len(leaves)
+        counts = [max(1, int(share * leaf.size)) for share, leaf in zip(shares, leaves, strict=True)]
+        return jax.tree.unflatten(structure, counts)
+
+    def init(self, problem: Problem, key: jax.Array) -> dict:
+        params = problem.model.init(key)
+        keys = jax.random.split(jax.random.fold_in(key, 1), problem.num_clients)
+        keys = keys if self.start == "different" else jnp.broadcast_to(keys[0], keys.shape)
+        masks = problem.for_clients(self.random_mask, keys, shared=(params,))
+        own = jax.tree.map(lambda leaf, mask: leaf * mask, params, masks)
+        return {"client_params": own, "masks": masks, "next_masks": masks}
+
+    def random_mask(self, key: jax.Array, params: dict) -> dict:
+        leaves, structure = jax.tree.flatten(params)
+        keys = jax.tree.unflatten(structure, list(jax.random.split(key, len(leaves))))
+        return jax.tree.map(
+            lambda k, leaf, n: largest(jax.random.bits(k, leaf.shape), n), keys, params, self.kept(params)
+        )
+
+    def round(self, problem: Problem, state: dict, at: At) -> dict:
+        own, held = state["client_params"], jax.tree.map(lambda mask: mask.astype(jnp.float32), state["masks"])
+        received = problem.transmit(at, own, ways=("up", "down"), packed=self.packed(own))
+        received = jax.tree.map(jnp.multiply, received, state["masks"])
+        links = problem.heard(at, problem.graph.adjacency)
+        sums = jax.tree.map(jnp.add, own, problem.over_links(links, received))
+        holders = jax.tree.map(jnp.add, held, problem.over_links(links, held))
+        masks = state["next_masks"]
+        start = jax.tree.map(lambda w, n, m: (w / jnp.maximum(n, 1)).astype(w.dtype) * m, sums, holders, masks)
+        renewed = self.prune / 2 * (1 + jnp.cos(math.pi * jnp.minimum(at.index / self.horizon, 1)))
+        own, after = self.for_cohort(problem, self.sparse_update, at, start, masks, shared=(renewed,))
+        return {"client_params": own, "masks": masks, "next_masks": after}
+
+    def packed(self, own: Any) -> Any:
+        """The shapes that a message has: the numbers that a mask keeps, and the mask, eight of its bits a byte."""
+        one = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), own)
+
+        def message(leaf, kept):
+            return jax.ShapeDtypeStruct((kept,), leaf.dtype), jax.ShapeDtypeStruct((-(-leaf.size // 8),), jnp.uint8)
+
+        return jax.tree.map(message, one, self.kept(one))
+
+    def sparse_update(
+        self, problem: Problem, data: ClientData, key: jax.Array, params: dict, mask: dict, renewed: jax.Array
+    ) -> Models:
+        """Training under the mask, and the mask of the next round."""
+        train_key, batch_key, random_key = jax.random.split(key, 3)
+
+        def under_mask(params: dict) -> dict:
+            return jax.tree.map(jnp.multiply, problem.project(params), mask)
+
+        params = self.train(problem.loss, params, data, train_key, epochs=self.epochs, project=under_mask)
+        leaves, structure = jax.tree.flatten(params)
+        if self.regrow == "gradient":
+            batch = random_batch(data, batch_key, self.batch_size)
+            gradient = jax.grad(lambda params: problem.loss(params, batch)[0])(params)
+            wanted = jax.tree.map(_size, gradient)
+        else:
+            keys = jax.tree.unflatten(structure, list(jax.random.split(random_key, len(leaves))))
+            wanted = jax.tree.map(lambda key, leaf: jax.random.bits(key, leaf.shape) >> 1, keys, params)
+        after = jax.tree.map(
+            lambda leaf, mask, new, count: renew(_size(leaf), mask, new, count, renewed),
+            params, mask, wanted, self.kept(params),
+        )  # fmt: skip
+        return params, after
+
+
+def _size(leaf: jax.Array) -> jax.Array:
+    """|x| as unsigned integers, in the same order."""
+    return jax.lax.bitcast_convert_type(jnp.abs(leaf.astype(jnp.float32)), jnp.uint32)
+
+
+def renew(size: jax.Array, mask: jax.Array, wanted: jax.Array, count: int, share: jax.Array) -> jax.Array:
+    """The mask without the ceil(share * count) smallest of its numbers, and as many of the most wanted others in it.
+
+    Those that have just left may come back. `size` and `wanted`: unsigned integers below 2^31.
+    """
+    leave = jnp.ceil(share * count).astype(jnp.int32)
+    stay = largest(jnp.where(mask, size + 1, 0), count - leave)
+    return stay | largest(jnp.where(stay, 0, wanted + 1), leave)
+
+
+def largest(scores: jax.Array, count: jax.Array | int) -> jax.Array:
+    """Which `count` entries of an array of unsigned integers are the largest; of equal ones the first.
+
+    By the bits of the count-th largest, from the highest on: a pass over the array each, some ten times faster than
+    sorting. `count` may be traced.
+
+    >>> largest(jnp.array([3, 9, 9, 1, 9], jnp.uint32), 2).tolist()
+    [False, True, True, False, False]
+    """
+
+    def next_bit(index, bound):
+        higher = bound | (jnp.uint32(1) << (31 - index).astype(jnp.uint32))
+        return jnp.where(jnp.sum(scores >= higher, dtype=jnp.int32) >= count, higher, bound)
+
+    bound = jax.lax.fori_loop(0, 32, next_bit, jnp.uint32(0))
+    above, equal = scores > bound, scores == bound
+    place = jnp.cumsum(equal.ravel(), dtype=jnp.int32).reshape(scores.shape)
+    return above | (equal & (place <= count - jnp.sum(above, dtype=jnp.int32)))
+
+
+def erk(shapes: list[tuple[int, ...]], density: float) -> list[float]:
+    """Densities of arrays of these shapes, in proportion to sum(shape) / prod(shape), that make `density` of them all.
+
+    An array whose share would exceed 1 is dense, and the others are scaled anew (Evci et al. 2020, Erdős-Rényi-kernel).
+
+    >>> [round(share, 3) for share in erk([(100, 100), (10,)], 0.5)]
+    [0.5, 1.0]
+    """
+    sizes = [math.prod(shape) for shape in shapes]
+    raw = [sum(shape) / size if shape else 1.0 for shape, size in zip(shapes, sizes, strict=True)]
+    dense: set[int] = set()
+    while True:
+        sparse = [i for i in range(len(shapes)) if i not in dense]
+        left = density * sum(sizes) - sum(sizes[i] for i in dense)
+        scale = max(left, 0) / sum(raw[i] * sizes[i] for i in sparse) if sparse else 0.0
+        over = {i for i in sparse if raw[i] * scale > 1}
+        if not over:
+            return [1.0 if i in dense else raw[i] * scale for i in range(len(shapes))]
+        dense |= over

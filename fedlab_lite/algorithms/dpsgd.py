@@ -1,0 +1,40 @@
+"""D-PSGD: Lian et al., "Can Decentralized Algorithms Outperform Centralized Algorithms?", 2017, Algorithm 1."""
+
+from dataclasses import dataclass
+
+import jax
+import optax
+
+from fedlab_lite.algorithms.decentralised import Decentralised, Gossip
+from fedlab_lite.clients import ClientData
+from fedlab_lite.errors import choose
+from fedlab_lite.problem import At, Problem
+
+ORDERS = ("together", "mix_first")
+
+
+@dataclass(frozen=True)
+class DPSGD(Gossip, Decentralised):
+    """x_i <- sum_j P_ij x_j - eta g_i(x_i): one step a round, its gradient at the point before mixing.
+
+    What DePRL and DisPFL run under this name mixes first and then trains for whole epochs ('mix_first'); a model that
+    is judged after that has had a free fine-tune.
+    """
+
+    order: str = "together"  # 'together', as printed, or 'mix_first', then `epochs`
+
+    def __post_init__(self):
+        super().__post_init__()
+        choose("order of D-PSGD", self.order, ORDERS)
+
+    def one_step(self, problem: Problem, data: ClientData, key: jax.Array, params: dict) -> dict:
+        """-eta g_i(x_i)"""
+        return optax.tree.sub(self.train(problem.loss, params, data, key, steps=1), params)
+
+    def round(self, problem: Problem, state: dict, at: At) -> dict:
+        own = state["client_params"]
+        mixed = self.mix(problem, at, own)
+        if self.order == "mix_first":
+            return {"client_params": self.for_cohort(problem, self.client_update, at, mixed)}
+        new = optax.tree.add(mixed, self.for_cohort(problem, self.one_step, at, own))
+        return {"client_params": problem.for_clients(problem.project, new) if problem.model.constrained else new}

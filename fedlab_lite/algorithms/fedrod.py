@@ -1,0 +1,99 @@
+"""FedRoD: Chen and Chao, "On Bridging Generic and Personalized Federated Learning for Image Classification", 2022."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import jax
+import jax.numpy as jnp
+
+from fedlab_lite.algorithms.base import Models
+from fedlab_lite.algorithms.fedavg import FedAvg
+from fedlab_lite.clients import Batch, ClientData
+from fedlab_lite.errors import InputError
+from fedlab_lite.problem import At, Problem
+
+
+def two_heads(problem: Problem, params: dict, x: jax.Array, **options) -> tuple[jax.Array, jax.Array]:
+    """Logits of the generic head, and what the client's own head adds to them; neither head stops a gradient."""
+    features = problem.model.represent(params, x, **options)
+    return problem.model.classify(params["head"], features), problem.model.classify(params["personal"], features)
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class BothHeads:
+    """The personalised answer: the sum of both heads' logits."""
+
+    def __call__(self, problem: Problem, params: dict, train: ClientData) -> Callable:
+        return lambda x: (sum(two_heads(problem, params, x)), None)
+
+
+@dataclass(frozen=True)
+class FedRoD(FedAvg):
+    """A generic predictor with a balanced softmax, averaged; beside it a head for every client on the same features.
+
+    The representation and the generic head minimise the cross-entropy of logits + log n_ic, n_ic being how many rows
+    of class c the client has; the client's own head that of the sum of both logits, and nothing of it reaches the
+    others. Own heads start as copies of the generic one, and all take one step size. (What DePRL runs under this name
+    has neither the balanced softmax nor the sum.)
+    """
+
+    owned: ClassVar[tuple[str, ...]] = ("personal",)
+
+    def init(self, problem: Problem, key: jax.Array) -> dict:
+        state = super().init(problem, key)
+        return state | {"personal": problem.broadcast(state["params"]["head"])}
+
+    def check(self, problem: Problem) -> None:
+        if problem.goal.headline != "accuracy":
+            raise InputError("FedRoD balances classes, and this task has none; take another algorithm")
+
+    def rod_update(self, problem: Problem, data: ClientData, key: jax.Array, own: dict, params: dict) -> Models:
+        """How the generic params changed, and the client's own head."""
+        counted = problem.goal.counted(data.y, jnp.arange(len(data.y)) < data.size).astype(jnp.float32)
+        rows = jnp.zeros(problem.data.num_classes).at[data.y.ravel()].add(counted.ravel())
+        log_rows = jnp.log(jnp.maximum(rows, jnp.finfo(rows.dtype).tiny))  # log 0 would be no number to train with
+
+        def loss(both: dict, batch: Batch):
+            features = problem.model.represent(both, batch.x, key=batch.key, budget=batch.budget)
+            generic = problem.model.classify(both["head"], features, key=batch.key)
+            fixed, below = jax.lax.stop_gradient((generic, features))
+            personal = fixed + problem.model.classify(both["personal"], below, key=batch.key)
+            losses = (problem.mean_loss(logits, batch.y, batch.weight) for logits in (generic + log_rows, personal))
+            return sum(losses), None
+
+        trained = self.train(loss, params | {"personal": own}, data, key, epochs=self.epochs, project=problem.project)
+        own = trained.pop("personal")
+        return jax.tree.map(jnp.subtract, trained, params), own
+
+    def round(self, problem: Problem, state: dict, at: At) -> dict:
+        params = problem.downlink(state["params"])
+        own = problem.take(state["personal"], at)
+        changes, own = self.for_cohort(problem, self.rod_update, at, own, shared=(params,))
+        params = jax.tree.map(jnp.add, params, problem.uplink(at, changes))
+        return {"params": problem.project(params), "personal": problem.put(state["personal"], at, own)}
+
+    def predictor(self) -> Callable:
+        return BothHeads()
+
+    def models(self, problem: Problem, state: dict, key: jax.Array) -> Models:
+        return {"personal": state["personal"]}, state["params"]
+
+    def other_models(self, problem: Problem, state: dict, key: jax.Array) -> dict[str, Models]:
+        """'global': the generic predictor."""
+        return {"global": ({}, state["params"])}
+
+    def own_head(self, problem: Problem, data: ClientData, key: jax.Array, params: dict) -> dict:
+        """A newcomer's head, from the generic one's copy, under generic params that stay as they are."""
+
+        def loss(own: dict, batch: Batch):
+            logits = sum(two_heads(problem, params | {"personal": own}, batch.x, budget=batch.budget))
+            return problem.mean_loss(logits, batch.y, batch.weight), None
+
+        return self.train(loss, params["head"], data, key, epochs=self.epochs)
+
+    def join(self, problem: Problem, state: dict, key: jax.Array) -> dict[str, Models]:
+        tuner, shared = replace(self, epochs=self.join_epochs), (state["params"],)
+        own = tuner.for_cohort(problem, tuner.own_head, problem.everyone(key), shared=shared)
+        return {"": ({"personal": own}, state["params"])} | self.other_models(problem, state, key)
