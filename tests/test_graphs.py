@@ -79,7 +79,7 @@ def test_incidence_gives_laplacian_and_differences(graph):
 @settings(max_examples=60, deadline=None)
 @given(random_graphs())
 def test_mixing_matrices_are_stochastic_on_the_edges_alone(graph):
-    for matrix in (graph.neighbour_mean, graph.metropolis):
+    for matrix in (graph.neighbour_mean, graph.metropolis, graph.uniform):
         assert isinstance(matrix, np.ndarray)
         assert matrix.dtype == np.float32
         check_mixing(matrix)
@@ -325,14 +325,14 @@ def test_draw_shows_clients_edges_and_values():
         (lambda: spectral_gap(make_graph("ring", 4).laplacian), "row 0 of the mixing matrix sums to 0"),
         (
             lambda: check_mixing(make_graph("star", 4).uniform, doubly=True),
-            "not doubly stochastic: column 0 sums to 1.75",
+            "doubly stochastic: column 0 sums to 1.75",
         ),
         (lambda: make_graph("random", 5, num_edges=5, edge_probability=0.5), "num_edges or edge_probability, not both"),
         (lambda: make_graph("ring", 5, edge_probability=0.5), "only a random graph takes it"),
         (lambda: make_graph("random", 5, edge_probability=0.0), "above 0 and at most 1"),
         (
             lambda: make_graph("random", 60, edge_probability=0.001),
-            "none of 10000 random graphs .* is connected; raise",
+            "none of 10000 random graphs",
         ),
     ],
 )
