@@ -33,7 +33,7 @@ def three(name, sizes=(2, 2, 2), graph="ring", **options):
 
 def test_deprl_by_hand():
     """tau = 2 head steps of alpha = 0.5, one of beta = 0.25 for phi, then the mean of all three; and once more."""
-    problem, algorithm, state = three("deprl", head_lr=0.5)
+    problem, algorithm, state = three("deprl", head_lr=0.5, head_steps=2, steps=1)
     phi, w = np.zeros(3), np.zeros(3)
     for t in range(2):
         state = step(algorithm, problem, state, jnp.arange(3), jax.random.fold_in(KEY, t))
@@ -51,7 +51,7 @@ def test_deprl_by_hand():
 def test_deprl_on_a_star_by_hand():
     """Metropolis: the centre keeps 1/3, a leaf 2/3; uniform: a leaf takes half of the centre's."""
     for mixing, row in (("metropolis", [2 / 3, 1 / 3]), ("uniform", [0.5, 0.5])):
-        problem, algorithm, state = three("deprl", graph="star", head_lr=0.5, head_steps=1, mixing=mixing)
+        problem, algorithm, state = three("deprl", graph="star", head_lr=0.5, head_epochs=1, mixing=mixing)
         state = step(algorithm, problem, state, jnp.arange(3))
         phi = 0.25 * TARGETS / 2  # w = y / 2, so y / 2 is missing
         np.testing.assert_allclose(state["heads"]["w"], TARGETS / 2, rtol=1e-5)
@@ -61,7 +61,7 @@ def test_deprl_on_a_star_by_hand():
 
 def test_deprl_in_its_codes_order_by_hand():
     """Mixing comes first, then passes: the models that are judged are those after training."""
-    options = {"steps": None, "head_steps": None, "epochs": 2, "head_epochs": 1, "order": "mix_first"}
+    options = {"epochs": 2, "head_epochs": 1, "order": "mix_first"}
     problem, algorithm, state = three("deprl", sizes=(2, 3, 1), head_lr=0.5, **options)
     phi, w = np.zeros(3), np.zeros(3)
     for t in range(2):
@@ -93,7 +93,7 @@ def test_steps_and_passes_of_the_head_agree_where_they_are_the_same():
     """One step on all rows is one pass, whether every row is represented first or not."""
     problem = blobs(sizes=[8, 8, 8])
     states = []
-    for options in ({"head_steps": 1}, {"head_steps": None, "head_epochs": 1}):
+    for options in ({"head_steps": 1}, {"head_epochs": 1}):
         algorithm = make_algorithm("deprl", batch_size=8, **options)
         states.append(step(algorithm, problem, init(algorithm, problem), jnp.arange(3))["heads"])
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), *states)

@@ -22,21 +22,22 @@ ORDERS = ("train_first", "mix_first")
 class DePRL(Gossip, PartialPersonalisation):
     """min_phi (1/N) sum_i min_{theta_i} F_i(theta_i o phi) over a graph, eq. (2): a head each, phi by gossip.
 
-    A worker has its own copy of phi ('thetas') and its head ('heads'); only the first is sent. Line 10 hands on
+    A worker has its own copy of phi ('thetas') and its head ('heads'); only the first is sent. Workers share phi(0),
+    and each has a random head of its own ("initialized with a random local head", on Figs. 10-11). Line 10 hands on
     theta(k, tau - 1) after the steps s = 0 ... tau - 1, which would drop the last one; here it is theta(k, tau).
-    Workers share phi(0), and each has a random head of its own (of the caption of Figs. 10-11: "initialized with a
-    random local head").
 
-    The reference code mixes first (`order`), then makes passes over the rows, 3 for the head and one for phi (`steps`
-    and `head_steps` None), with one step size for both, momentum 0.9, and one head for all at the start.
+    tau is "update steps" in Algorithm 1 and "the epoch number for local head update" in the experiments, whose code
+    makes passes over the rows for phi, too: with single steps that shrink by 0.96 a round hardly anything is learnt.
+    So passes are the default, and `head_steps = 2, steps = 1` is what is printed. The code also mixes first (`order`),
+    passes 3 times for the head, and has one step size, momentum 0.9 and one head for all at the start.
     """
 
     lr: float = 0.01  # beta, of the representation
     head_lr: float = 0.005  # alpha, of the head
-    steps: int | None = 1  # of the representation a round, random batches (5); None: `epochs`
-    head_steps: int | None = 2  # tau, of the head, (3); None: `head_epochs`
-    epochs: int = 1  # passes over the worker's rows for the representation
-    head_epochs: int = 3  # likewise, for the head
+    epochs: int = 1  # passes over the worker's rows for the representation, a round
+    head_epochs: int = 2  # tau, likewise for the head
+    steps: int | None = None  # of the representation as random batches, (5), 1 in the paper; None: `epochs`
+    head_steps: int | None = None  # tau as random batches, (3); None: `head_epochs`
     order: str = "train_first"  # or 'mix_first'
 
     owned: ClassVar[tuple[str, ...]] = ("thetas", "heads")
