@@ -35,18 +35,25 @@ LOOKS = {  # name: label, colour, marker, line
     "dfedadmm": ("DFedADMM", "#00664B", ">", ":"),
     "cmfd": ("CMFD", "#00497A", "+", "--"),
     "fedf_admm": ("FedF-ADMM", "#CC3311", "H", "-"),
+    "fedrod": ("FedRoD", "#3D6B1F", "3", "--"),
+    "dpsgd": ("D-PSGD", "#A0522D", "_", "--"),
+    "dispfl": ("DisPFL", "#6C7BD1", "$\\spadesuit$", "-."),
+    "deprl": ("DePRL", "#C2185B", "$\\bigstar$", "-"),
     "fedeq_own": ("FeDEQ (line 9 as printed)", "#8C3D00", "p", "--"),
 }
 MODEL_LOOKS = {  # where one algorithm trains several models
     "mlp": ("MLP", "#0072B2", "o", "-"),
     "deq_mlp": ("DEQ-MLP", "#D55E00", "s", "--"),
 }
-VARIANT_LOOKS = {  # where one algorithm runs in several ways: FedReCo's, with noise for (epsilon, delta) a round
+VARIANT_LOOKS = {  # where one algorithm runs in several ways; FedReCo's: with noise for (epsilon, delta) a round
     "fedavg_dp": ("FedAvg (0.2, 0.1)", "#666666", "X", "--"),
     "fedavg_ft_dp": ("FedAvg + FT (0.2, 0.1)", "#E69F00", "s", "-."),
     "fedreco_dp": ("FedReCo (0.2, 0.1)", "#D55E00", "^", "--"),
     "fedreco_dp_strict": ("FedReCo (0.05, 0.05)", "#4FA3D1", "p", "-."),
     "alone": ("FedReCo, λ = 0", "#CC79A7", "*", ":"),
+    "deprl_code": ("DePRL, as its code", "#E57C00", "d", "--"),
+    "deprl_steps": ("DePRL, single steps", "#C2185B", ".", ":"),
+    "dpsgd_steps": ("D-PSGD, single steps", "#A0522D", "|", ":"),
 }
 WIDTH = 7.0  # inches: what a page has room for
 _OTHERS = [("#0072B2", "o", "-"), ("#D55E00", "s", "--"), ("#009E73", "^", "-."), ("#CC79A7", "D", ":")]
