@@ -3,6 +3,7 @@
 import numpy as np
 
 from fedlab_lite.data import roles, sources, synthetic
+from fedlab_lite.data.capped import dirichlet_capped
 from fedlab_lite.data.federated import Federated, Pool
 from fedlab_lite.data.partition import (
     apportion,
@@ -19,7 +20,7 @@ __all__ = ["DATASETS", "EMBEDDED", "PARTITIONS", "Federated", "Pool", "federated
 
 EMBEDDED = ("glyphs", "digits", "textures", "textures100", "roles")
 DATASETS = (*EMBEDDED, *sources.SOURCES)
-PARTITIONS = ("iid", "by_label", "by_class_cycle", "dirichlet", "natural")
+PARTITIONS = ("iid", "by_label", "by_class_cycle", "dirichlet", "dirichlet_capped", "natural")
 
 
 def federated(
@@ -50,9 +51,9 @@ def federated(
     `by_class_cycle` pools training and test samples and gives every client equally many, split 70/30 (FedReCo): the
     sizes are multiples of `num_clients`, and where one is given the other follows.
 
-    `classes_per_client` is used by `by_label` and `by_class_cycle` alone, `alpha` by `dirichlet` alone. Raises
-    `InputError` for unknown names and impossible numbers, `MissingDataError` and `CorruptFileError` where real data are
-    absent or damaged.
+    `classes_per_client` is used by `by_label` and `by_class_cycle` alone, `alpha` by `dirichlet` and
+    `dirichlet_capped` (DePRL), which says in `source` where it had to help clients out. Raises `InputError` for unknown
+    names and impossible numbers, `MissingDataError` and `CorruptFileError` where real data are absent or damaged.
 
     Example:
       >>> data = federated("textures", partition="by_label", num_clients=10, train_size=1000)
@@ -101,8 +102,12 @@ def federated(
             parts = iid(*labels, num_clients, seed=seed)
         elif partition == "by_label":
             parts = by_label(*labels, num_clients, classes_per_client, seed=seed)
-        else:
+        elif partition == "dirichlet":
             parts = dirichlet(*labels, num_clients, alpha, seed=seed)
+        else:
+            *parts, given = dirichlet_capped(*labels, num_clients, alpha, seed=seed)
+            if given:
+                pool = pool._replace(source=f"{pool.source}, {given} rows given to clients short of them")
         train = [kept[0][i] for i in parts[0]]
         test = [kept[1]] if common_test else [kept[1][i] for i in parts[1]]
     return Federated.stack(
