@@ -64,5 +64,9 @@ def with_fresh_heads(
     head_key, key = jax.random.split(key)
     there = replace(problem, data=data, newcomers=None, graph=None, weight=None)
     state = {"theta": representation, "new_head": problem.model.init(head_key)["head"]}
-    fitted = jax.jit(FedPer(lr=lr, batch_size=batch_size, join_epochs=epochs).join)(there, state, key)[""]
-    return np.asarray(evaluate(there, *fitted)["accuracy"])
+    return np.asarray(_judged(there, FedPer(lr=lr, batch_size=batch_size, join_epochs=epochs), state, key))
+
+
+@jax.jit
+def _judged(problem: Problem, algorithm: FedPer, state: dict, key: jax.Array) -> jax.Array:
+    return evaluate(problem, *algorithm.join(problem, state, key)[""])["accuracy"]
