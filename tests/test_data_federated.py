@@ -410,7 +410,7 @@ def test_the_source_says_which_rows_were_given_away():
     options = {"partition": "dirichlet_capped", "num_clients": 30, "train_size": 160, "test_size": 40}
     data = federated("motion", **options, alpha=0.1)  # 5 of 160 rows for each, at the least
     assert min(data.size) == 5
-    assert re.fullmatch(r"embedded motion, \d+ rows given to clients short of them", data.source)
+    assert re.fullmatch(r"embedded motion, rows given to clients short of them: \d+", data.source)
     assert federated("motion", **options | {"train_size": 900}, alpha=50.0).source == "embedded motion"
 
 

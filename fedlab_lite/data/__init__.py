@@ -108,7 +108,7 @@ def federated(
         else:
             *parts, given = dirichlet_capped(*labels, num_clients, alpha, seed=seed)
             if given:
-                pool = pool._replace(source=f"{pool.source}, {given} rows given to clients short of them")
+                pool = pool._replace(source=f"{pool.source}, rows given to clients short of them: {given}")
         train = [kept[0][i] for i in parts[0]]
         test = [kept[1]] if common_test else [kept[1][i] for i in parts[1]]
     return Federated.stack(
