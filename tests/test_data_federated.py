@@ -407,11 +407,11 @@ def test_embedded_data_are_made_to_the_order_of_a_cycle():
 
 
 def test_the_source_says_which_rows_were_given_away():
-    options = {"partition": "dirichlet_capped", "num_clients": 5, "train_size": 55, "test_size": 20}
-    data = federated("digits", **options, alpha=0.1)  # 10 of 55 rows for each, at the least
-    assert min(data.size) == 10
-    assert re.fullmatch(r"embedded digits, \d+ rows given to clients short of them", data.source)
-    assert federated("digits", **options | {"train_size": 500}, alpha=50.0).source == "embedded digits"
+    options = {"partition": "dirichlet_capped", "num_clients": 30, "train_size": 160, "test_size": 40}
+    data = federated("motion", **options, alpha=0.1)  # 5 of 160 rows for each, at the least
+    assert min(data.size) == 5
+    assert re.fullmatch(r"embedded motion, rows given to clients short of them: \d+", data.source)
+    assert federated("motion", **options | {"train_size": 900}, alpha=50.0).source == "embedded motion"
 
 
 def test_owners_in_an_npz_allow_natural(folders):

@@ -14,9 +14,9 @@ def dirichlet_capped(
     Full is who has n / num_clients of the n training samples from the classes before. All is drawn again until each
     client has as many training samples as there are classes C. The test samples of a class are dealt in the same
     proportions, and a client whose shares all round to none gets one. (The reference code means to, but draws anew for
-    the test samples; and it draws without end where few classes and small `alpha` leave some client short every time:
-    five classes, alpha 0.1 and 128 clients.) After `max_draws` the draw that is short of fewest is taken, and what its
-    clients lack is given to them.
+    the test samples; and it draws without end where few classes and a small `alpha` leave some client short each time,
+    as five classes, alpha 0.1 and 128 clients do.) After `max_draws` the draw that lacks fewest samples is taken, and
+    they are given.
 
     Who is given a sample gets one of the class that it should have most of, from the client with most of that class
     that can spare one.
@@ -39,30 +39,37 @@ def dirichlet_capped(
                 f"{num_clients} clients need {least} {kind} samples each, as 'dirichlet_capped' has it, but there are "
                 f"{each.sum()}; use fewer clients or more samples"
             )
-    fewest = None
+    best: tuple[int, np.ndarray, np.ndarray] | None = None
     for _ in range(max_draws):
-        shares = rng.dirichlet(np.full(num_clients, alpha), len(classes))
-        drawn = np.zeros(shares.shape, int)
-        for k, n in enumerate(totals[0]):
-            shares[k, drawn.sum(0) >= len(y_train) / num_clients] = 0
-            if not shares[k].any():
-                break
-            shares[k] /= shares[k].sum()
-            drawn[k] = apportion(shares[k], n)
-        else:
-            lacking = np.maximum(len(classes) - drawn.sum(0), 0).sum()
-            if fewest is None or lacking < fewest:
-                fewest, proportions, counts = lacking, shares, drawn
-        if fewest == 0:
+        shares, counts = _drawn(totals[0], num_clients, alpha, rng)
+        lacking = int(np.maximum(len(classes) - counts.sum(0), 0).sum())
+        if shares.any(1).all() and (best is None or lacking < best[0]):
+            best = lacking, shares, counts
+        if best and best[0] == 0:
             break
-    if fewest is None:
+    if best is None:
         raise InputError(
             f"in {max_draws} draws of Dir({alpha}) some class always fell to clients that were full; use a larger alpha"
         )
-    _give(counts, proportions * totals[0][:, None], len(classes))
-    test_counts = np.array([apportion(share, n) for share, n in zip(proportions, totals[1], strict=True)])
+    given, shares, counts = best
+    _give(counts, shares * totals[0][:, None], len(classes))
+    test_counts = np.array([apportion(share, n) for share, n in zip(shares, totals[1], strict=True)])
     _give(test_counts, counts, 1)
-    return deal(y_train, classes, counts, rng), deal(y_test, classes, test_counts, rng), int(fewest)
+    return deal(y_train, classes, counts, rng), deal(y_test, classes, test_counts, rng), given
+
+
+def _drawn(
+    totals: np.ndarray, num_clients: int, alpha: float, rng: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
+    """Shares and counts `[classes, clients]`; both zero for a class that would fall to full clients alone."""
+    shares = rng.dirichlet(np.full(num_clients, alpha), len(totals))
+    counts = np.zeros(shares.shape, int)
+    for k, n in enumerate(totals):
+        shares[k, counts.sum(0) >= totals.sum() / num_clients] = 0
+        if shares[k].any():
+            shares[k] /= shares[k].sum()
+            counts[k] = apportion(shares[k], n)
+    return shares, counts
 
 
 def _give(counts: np.ndarray, wanted: np.ndarray, least: int) -> None:
