@@ -72,7 +72,7 @@ class _Network(nnx.Module):
         if not all(0 <= rate < 1 for rate in rates):
             raise InputError(f"dropout = {max(rates)}: must be at least 0 and less than 1")
         cut = len(sizes) - own
-        self.first_rate = rates[0]
+        self.rates = tuple(rates)
         self.dense = Hidden(sizes[: cut + 1], rates[1 : cut + 1], rngs=rngs)
         self.features = sizes[cut]
         self.rest = tuple(sizes[cut:]), tuple(rates[cut + 1 :])
@@ -92,7 +92,7 @@ class _Network(nnx.Module):
         z = as_float(x)
         found = self.convolved(z)
         z = next(reversed(found.values()), z).reshape(len(x), -1)
-        z = dropout(z, self.first_rate, first)
+        z = dropout(z, self.rates[0], first)
         dense = self.dense.outputs(z, key)
         return found | ({f"dense{i}": out for i, out in enumerate(dense, 1)} or {"flat": z})
 
