@@ -90,21 +90,29 @@ def compare(table: Iterable[Mapping[str, Any]], ours: Mapping[str, tuple[int, ..
 def layer_bars(ax, ours: Mapping[str, int], printed: Mapping[str, int], *, table: str) -> None:
     """A number for each layer, the first on top: ours as a bar on a logarithmic axis, the printed as a hollow diamond.
 
-    A diamond is orange where its number is another, and a layer has none where the table does not print it.
+    A diamond is orange and has its number where it is not ours; a layer has none where the table does not print it.
     """
     place = np.arange(len(ours))
-    ax.barh(place, list(ours.values()), 0.7, color="#56B4E9", label="ours")
+    ax.barh(place, list(ours.values()), 0.7, color="#56B4E9", alpha=0.5, label="ours")
+    slips = {name for name, number in ours.items() if printed.get(name, number) != number}
     for spot, (name, number) in zip(place, ours.items(), strict=True):
-        end = max(number, printed.get(name, 0))
-        ax.annotate(f"{number:,}", (end, spot), (7, 0), textcoords="offset points", va="center", fontsize=8)
-    for slip, color, label in ((False, "black", table), (True, "#D55E00", f"{table}, another number")):
-        spots = {i: printed[name] for i, name in enumerate(ours) if name in printed}
-        spots = {i: number for i, number in spots.items() if (number != list(ours.values())[i]) == slip}
+        _number(ax, number, spot, printed.get(name, 0) <= number, "black")
+        if name in slips:
+            _number(ax, printed[name], spot, printed[name] > number, "#A84700")
+    for wrong, color, label in ((False, "black", table), (True, "#D55E00", f"{table}, another number")):
+        spots = {i: printed[name] for i, name in enumerate(ours) if name in printed and (name in slips) == wrong}
         if spots:
             figures.printed(ax, list(spots.values()), list(spots), color, label=label, markersize=5)
     ax.set_yticks(place, list(ours))
     ax.set(xscale="log", ylim=(len(ours) - 0.5, -0.5))
     ax.grid(visible=False, axis="y")
+
+
+def _number(ax, number: int, spot: float, right: bool, color: str) -> None:
+    """A number beside the end of a bar, to the right or, where something else stands there, to the left."""
+    offset, align = (7, "left") if right else (-5, "right")
+    style = {"textcoords": "offset points", "va": "center", "ha": align, "fontsize": 8, "color": color}
+    ax.annotate(f"{number:,}", (number, spot), (offset, 0), **style)
 
 
 def part_bars(ax, parts: Mapping[str, Mapping[str, int]]) -> None:

@@ -254,7 +254,7 @@ def test_bars_of_layers_and_parts():
     architecture.layer_bars(ax, {"conv1": 10, "conv2": 200, "norm": 8}, {"conv1": 10, "conv2": 100}, table="Table 4")
     ax.legend()
     assert [line.get_label() for line in ax.lines] == ["Table 4", "Table 4, another number"]
-    assert [text.get_text() for text in ax.texts] == ["10", "200", "8"]
+    assert [text.get_text() for text in ax.texts] == ["10", "200", "100", "8"]
     assert figures.unlabelled(fig) == []
     assert ax.yaxis_inverted()
     architecture.part_bars(parts, {"last": {"representation": 3_000_000, "head": 1_000_000}})
