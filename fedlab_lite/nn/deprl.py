@@ -69,8 +69,9 @@ class _Network(nnx.Module):
     """
 
     def __init__(self, sizes: Sequence[int], rates: Sequence[float], own: int, *, rngs: nnx.Rngs):
-        if not all(0 <= rate < 1 for rate in rates):
-            raise InputError(f"dropout = {max(rates)}: must be at least 0 and less than 1")
+        for rate in rates:
+            if not 0 <= rate < 1:
+                raise InputError(f"dropout = {rate}: must be at least 0 and less than 1")
         cut = len(sizes) - own
         self.rates = tuple(rates)
         self.dense = Hidden(sizes[: cut + 1], rates[1 : cut + 1], rngs=rngs)
@@ -91,7 +92,7 @@ class _Network(nnx.Module):
         first, key = (None, None) if key is None else jax.random.split(key)
         z = as_float(x)
         found = self.convolved(z)
-        z = next(reversed(found.values()), z).reshape(len(x), -1)
+        z = next(reversed(found.values()), z).reshape(x.shape[0], -1)
         z = dropout(z, self.rates[0], first)
         dense = self.dense.outputs(z, key)
         return found | ({f"dense{i}": out for i, out in enumerate(dense, 1)} or {"flat": z})
