@@ -7,8 +7,8 @@ have it before; where it stands between the two parts, it ends the representatio
 
 Pictures smaller than 32x32 get a black frame (Fashion-MNIST's 28x28 one of 2; the paper's code resizes them). Nothing
 below normalises, so pixels are centred, (x / 255 - 0.5) / 0.25; the code takes a data set's mean and deviation. Of
-pixels in [0, 1] VGG-11 stays at the constant answer on `textures` for hundreds of steps in which it learns of centred
-ones. At stride 2 or 4 a convolution's windows lie a pixel or two from those of PyTorch's symmetric padding.
+pixels in [0, 1] VGG-11 leaves the constant answer on `textures` hundreds of steps later. At stride 2 or 4 a
+convolution's windows lie a pixel or two from those of PyTorch's symmetric padding.
 """
 
 from collections.abc import Sequence
