@@ -51,6 +51,7 @@ VARIANT_LOOKS = {  # where one algorithm runs in several ways; FedReCo's: with n
     "fedreco_dp": ("FedReCo (0.2, 0.1)", "#D55E00", "^", "--"),
     "fedreco_dp_strict": ("FedReCo (0.05, 0.05)", "#4FA3D1", "p", "-."),
     "alone": ("FedReCo, λ = 0", "#CC79A7", "*", ":"),
+    "deprl_same": ("DePRL, one first head", "#00897B", "h", "--"),
     "deprl_code": ("DePRL, as its code", "#E57C00", "d", "--"),
     "deprl_steps": ("DePRL, single steps", "#C2185B", ".", ":"),
     "dpsgd_steps": ("D-PSGD, single steps", "#A0522D", "|", ":"),

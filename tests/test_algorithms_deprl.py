@@ -87,6 +87,9 @@ def test_deprls_workers_share_phi_and_have_heads_of_their_own():
     assert all(np.ptp(leaf, axis=0).max() == 0 for leaf in jax.tree.leaves(state["thetas"]))
     kernels = np.asarray(state["heads"]["kernel"])
     assert all((a != b).any() for a, b in itertools.combinations(kernels, 2))
+    same = init(make_algorithm("deprl", start="same"), problem)
+    np.testing.assert_array_equal(same["heads"]["kernel"], np.stack([state["new_head"]["kernel"]] * len(kernels)))
+    jax.tree.map(np.testing.assert_array_equal, same["thetas"], state["thetas"])
 
 
 def test_steps_and_passes_of_the_head_agree_where_they_are_the_same():
@@ -308,6 +311,7 @@ def test_dispfls_masks_at_the_start():
         ("deprl", {"head_steps": 0}, "head_steps of DePRL is 0; tau and"),
         ("deprl", {"steps": 0}, "steps of DePRL is 0"),
         ("deprl", {"order": "mix_frist"}, "unknown order of DePRL 'mix_frist'; did you mean 'mix_first'"),
+        ("deprl", {"start": "samee"}, "unknown start of DePRL 'samee'; did you mean 'same'"),
         ("deprl", {"mixing": "metropolice"}, "unknown mixing of DePRL 'metropolice'; did you mean 'metropolis'"),
         ("dpsgd", {"order": "train_first"}, "unknown order of D-PSGD"),
         ("dispfl", {"density": 0.0}, r"density of DisPFL is 0.0; it is a share, above 0 and at most 1"),

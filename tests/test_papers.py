@@ -238,3 +238,64 @@ def test_fedrecos_figure_3_shares_its_runs_with_tables_1_and_3(preset):
         assert (run := figure[name]).algorithm_options == same.algorithm_options
         assert (run.message_clip, run.message_noise) == (same.message_clip, same.message_noise)
     assert len(noisy) == 3
+
+
+@pytest.mark.parametrize("preset", papers.PRESETS)
+def test_deprls_figures_and_table_7_share_runs_with_table_1(preset):
+    """`part_of` takes one item and its columns whole, so runs are written out; the store would not know others."""
+    first, curves, table, heads, workers = (
+        papers.settings("deprl", stem, preset)
+        for stem in (
+            "tab01_accuracy",
+            "fig02_learning_curves",
+            "tab07_ps_accuracy",
+            "fig08_head_steps",
+            "fig09_num_workers",
+        )
+    )
+    if preset != "laptop":  # there on textures in place of CIFAR-100
+        assert all(first[name] == run for name, run in curves.items())
+    shared = 0
+    for name, run in table.items():
+        column, _, method = name.partition("/")
+        data, _, pi = column.rpartition("_")
+        if (same := first.get(f"{data}_ring_{pi}/{method}")) is not None:
+            assert run == same
+            shared += 1
+    assert shared == 5 * len({name.partition("/")[0] for name in table})  # Local, D-PSGD, DisPFL, DePRL in two ways
+    data = "harbox" if preset == "paper" else "motion"
+    most = max(run.num_clients for run in workers.values())
+    for method, passes in (("local", 3), ("dpsgd", 3), ("dispfl", 3), ("deprl", 2)):
+        same = first[f"{data}_ring_0.3/{method}"]
+        assert heads[f"{data}_{passes}/{method}"] == same
+        assert workers[f"{data}_{most}/{method}"] == same
+
+
+@pytest.mark.parametrize("preset", papers.PRESETS)
+def test_columns_of_deprls_table_1_share_the_run_of_workers_alone(preset):
+    runs = papers.settings("deprl", "tab01_accuracy", preset)
+    alone = {name: run for name, run in runs.items() if name.endswith("/local")}
+    tasks = {(run.dataset, run.alpha) for run in alone.values()}
+    assert len(set(alone.values())) == len(tasks) < len(alone)
+    assert {run.graph for name, run in runs.items() if name not in alone} == {"ring", "random", "complete"}
+    assert {run.edge_probability for run in runs.values() if run.graph == "random"} == {0.25}
+
+
+def test_deprls_printed_numbers():
+    """Table 7 repeats the ring of Table 1; nothing printed is against the order of graphs or of methods."""
+    first, table = (
+        {row["name"]: row["value"] for row in papers.published("deprl", stem)}
+        for stem in ("tab01_accuracy", "tab07_ps_accuracy")
+    )
+    assert (len(first), len(table)) == (2 * 108, 2 * 84)  # means, and what follows the sign ±
+    assert first["cifar100_complete_0.1/deprl"] == 62.40
+    assert (first["harbox_random_0.5/dpsgd"], first["harbox_random_0.5/dpsgd/±"]) == (58.59, 0.7)
+    assert table["fashion_mnist_0.3/fedrod"] == 92.29
+    for name, value in table.items():
+        column, _, method = name.partition("/")
+        data, _, pi = column.rpartition("_")
+        assert first.get(f"{data}_ring_{pi}/{method}", value) == value
+        assert method.endswith("±") or value <= table[f"{column}/deprl"]
+    for name, value in first.items():
+        if "_ring_" in name and not name.endswith("±"):
+            assert value <= first[name.replace("ring", "random")] <= first[name.replace("ring", "complete")]

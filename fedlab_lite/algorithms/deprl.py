@@ -16,6 +16,7 @@ from fedlab_lite.errors import InputError, choose
 from fedlab_lite.problem import At, Problem
 
 ORDERS = ("train_first", "mix_first")
+STARTS = ("different", "same")
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,8 @@ class DePRL(Gossip, PartialPersonalisation):
     tau is "update steps" in Algorithm 1 and "the epoch number for local head update" in the experiments, whose code
     makes passes over the rows for phi, too: with single steps that shrink by 0.96 a round hardly anything is learnt.
     So passes are the default, and `head_steps = 2, steps = 1` is what is printed. The code also mixes first (`order`),
-    passes 3 times for the head, and has one step size, momentum 0.9 and one head for all at the start.
+    passes 3 times for the head, has one step size and momentum 0.9, and gives all workers one head at first (`start`).
+    Table 1's notebook shows what that is worth: gradients of phi come through the heads, and unlike heads disagree.
     """
 
     lr: float = 0.01  # beta, of the representation
@@ -39,6 +41,7 @@ class DePRL(Gossip, PartialPersonalisation):
     steps: int | None = None  # of the representation as random batches, (5), 1 in the paper; None: `epochs`
     head_steps: int | None = None  # tau as random batches, (3); None: `head_epochs`
     order: str = "train_first"  # or 'mix_first'
+    start: str = "different"  # heads of the workers at the start, or the 'same'
 
     owned: ClassVar[tuple[str, ...]] = ("thetas", "heads")
     step_sizes: ClassVar[tuple[str, ...]] = ("lr", "head_lr")
@@ -46,6 +49,7 @@ class DePRL(Gossip, PartialPersonalisation):
     def __post_init__(self):
         super().__post_init__()
         choose("order of DePRL", self.order, ORDERS)
+        choose("start of DePRL", self.start, STARTS)
         for name in ("steps", "head_steps"):
             if getattr(self, name) is not None and getattr(self, name) < 1:
                 raise InputError(
@@ -54,8 +58,10 @@ class DePRL(Gossip, PartialPersonalisation):
 
     def init(self, problem: Problem, key: jax.Array) -> dict:
         state = super().init(problem, key)
-        keys = jax.random.split(jax.random.fold_in(key, 1), problem.num_clients)
-        heads = jax.vmap(problem.model.init)(keys)["head"]
+        heads = state["heads"]
+        if self.start == "different":
+            keys = jax.random.split(jax.random.fold_in(key, 1), problem.num_clients)
+            heads = jax.vmap(problem.model.init)(keys)["head"]
         return {"thetas": problem.broadcast(state["theta"]), "heads": heads, "new_head": state["new_head"]}
 
     def worker_update(self, problem: Problem, data: ClientData, key: jax.Array, phi: dict, head: dict) -> Models:
