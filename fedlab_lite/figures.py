@@ -35,10 +35,10 @@ LOOKS = {  # name: label, colour, marker, line
     "dfedadmm": ("DFedADMM", "#00664B", ">", ":"),
     "cmfd": ("CMFD", "#00497A", "+", "--"),
     "fedf_admm": ("FedF-ADMM", "#CC3311", "H", "-"),
-    "fedrod": ("FedRoD", "#3D6B1F", "3", "--"),
-    "dpsgd": ("D-PSGD", "#A0522D", "$\\clubsuit$", "--"),
-    "dispfl": ("DisPFL", "#6C7BD1", "$\\spadesuit$", "-."),
-    "deprl": ("DePRL", "#C2185B", "$\\bigstar$", "-"),
+    "fedrod": ("FedRoD", "#3D6B1F", "$♥$", "--"),
+    "dpsgd": ("D-PSGD", "#A0522D", "$♣$", "--"),
+    "dispfl": ("DisPFL", "#6C7BD1", "$♠$", "-."),
+    "deprl": ("DePRL", "#C2185B", "$★$", "-"),
     "fedeq_own": ("FeDEQ (line 9 as printed)", "#8C3D00", "p", "--"),
 }
 MODEL_LOOKS = {  # where one algorithm trains several models
