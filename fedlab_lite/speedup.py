@@ -76,4 +76,5 @@ def slope(numbers: Float[np.ndarray, " n"], values: Float[np.ndarray, " n *S"]) 
     """
     x = np.log(np.asarray(numbers, float))
     x = x - x.mean()
-    return np.tensordot(x, np.log(np.asarray(values, float)), 1) / np.sum(x * x)
+    with np.errstate(divide="ignore", invalid="ignore"):  # of times that are 0, or not numbers
+        return np.tensordot(x, np.log(np.asarray(values, float)), 1) / np.sum(x * x)
