@@ -6,6 +6,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from jaxtyping import Array, Bool, Float, Int, Key, PyTree, Shaped
 
@@ -270,14 +271,14 @@ class Problem:
         heard = jax.tree.map(lambda leaf: (total > 0).reshape(-1, *[1] * (leaf.ndim - 1)), own)
         return jax.tree.map(jnp.where, heard, mean, own)
 
-    def mix(self, at: At, stacked: PyTree, matrix: Float[Array, "N N"]) -> PyTree:
+    def mix(self, at: At, stacked: PyTree, matrix: Float[Array | np.ndarray, "N N"]) -> PyTree:
         """sum_j matrix[i, j] x_j, rows that sum to one: the client's own as it has it, its neighbours' as received.
 
         Leaves `[N, ...]`. What a lost message would have counted, the client's own counts in its place.
         """
         received = self.transmit(at, stacked, ways=("up", "down"))
         if received is stacked and (self.channel is None or self.channel.loss is None):
-            return self.over_links(jnp.asarray(matrix), stacked)
+            return self.over_links(matrix, stacked)
         others = self.heard(at, jnp.asarray(matrix) * (1 - jnp.eye(self.num_clients)))
         own = 1 - others.sum(1)
         return jax.tree.map(
@@ -286,15 +287,16 @@ class Problem:
             stacked,
         )
 
-    def heard(self, at: At, matrix: Float[Array, "N N"]) -> Float[Array, "N N"]:
+    def heard(self, at: At, matrix: Float[Array | np.ndarray, "N N"]) -> Float[Array, "N N"]:
         """The matrix with 0 for every link that loses its message in this round, each for itself."""
         matrix = jnp.asarray(matrix)
         if self.channel is None or self.channel.loss is None:
             return matrix
         return jnp.where(self.channel.arrivals(jax.random.fold_in(at.key, _CHANNEL + 1), matrix.shape), matrix, 0)
 
-    def over_links(self, matrix: Float[Array, "N N"], stacked: PyTree) -> PyTree:
+    def over_links(self, matrix: Float[Array | np.ndarray, "N N"], stacked: PyTree) -> PyTree:
         """sum_j matrix[i, j] x_j over client i and its neighbours, leaves `[N, ...]`; few neighbours cost little."""
+        matrix = jnp.asarray(matrix)
         if self.graph.neighbours is None:
             return combine(matrix, stacked, spread=True)
         index = jnp.concatenate([jnp.arange(self.num_clients)[:, None], self.graph.neighbours], axis=1)

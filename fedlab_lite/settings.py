@@ -82,11 +82,11 @@ class Settings:
     """
 
     dataset: str = "glyphs"  # one of `data.DATASETS`: embedded ('glyphs', 'digits', 'textures', ...) or real
-    partition: str = "natural"  # 'iid', 'by_label', 'by_class_cycle', 'dirichlet', 'natural'
+    partition: str = "natural"  # 'iid', 'by_label', 'by_class_cycle', 'dirichlet', 'dirichlet_capped', 'natural'
     num_clients: int = 20
     unseen_clients: int = 0  # of them, drawn at random: they take no part and join when the others are judged
     classes_per_client: int = 2  # for 'by_label' and 'by_class_cycle'
-    alpha: float = 0.5  # for 'dirichlet'
+    alpha: float = 0.5  # for 'dirichlet' and 'dirichlet_capped'
     train_size: int | None = None  # training rows over all clients; None: all there are
     test_size: int | None = None
     common_test: bool = False  # every client is judged on all test rows

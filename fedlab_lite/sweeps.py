@@ -34,7 +34,7 @@ def federation(settings: Settings) -> str:
     """
     dealt = dict.fromkeys(("by_label", "by_class_cycle"), f"{settings.classes_per_client} classes each")
     dealt |= {
-        "dirichlet": f"Dirichlet {settings.alpha:g}",
+        **dict.fromkeys(("dirichlet", "dirichlet_capped"), f"Dirichlet {settings.alpha:g}"),
         "natural": "by writer" if settings.dataset != "shakespeare" else "by role",
     }
     how = dealt.get(settings.partition, settings.partition)

@@ -18,7 +18,7 @@ from types import ModuleType
 
 from fedlab_lite import clients, deq, experiment, fusion, graphs, metrics, problem, settings, sharding, store, training
 from fedlab_lite.algorithms import ALGORITHMS
-from fedlab_lite.data import federated, partition, roles, synthetic, text
+from fedlab_lite.data import capped, federated, motion, partition, roles, synthetic, text
 from fedlab_lite.nn import layers, model, winograd
 from fedlab_lite.nn.model import MODELS
 
@@ -60,7 +60,7 @@ def engine() -> set[ModuleType]:
     folder = Path(deq.__file__).parent
     solvers = {importlib.import_module(f"fedlab_lite.deq.{file.stem}") for file in folder.glob("[a-z]*.py")}
     everything = {clients, fusion, graphs, metrics, problem, settings, sharding, training, layers, model, winograd}
-    return solvers | everything | {federated, partition, roles, synthetic, text, experiment}
+    return solvers | everything | {capped, federated, motion, partition, roles, synthetic, text, experiment}
 
 
 def current() -> dict[str, dict]:

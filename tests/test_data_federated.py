@@ -1,6 +1,7 @@
 """Federated: stacking, padding, checks, fingerprint; and `federated(...)`, from a name to stacked clients."""
 
 import dataclasses
+import re
 
 import jax
 import jax.numpy as jnp
@@ -68,7 +69,7 @@ def test_what_a_regression_is_to_hit_stays_float32(dtype):
     np.testing.assert_array_equal(data.y, [[y[0], [0, 0], [0, 0]], y])
     np.testing.assert_array_equal(data.y, data.test_y)
     assert (data.task, data.num_classes) == ("regression", 2)
-    counts = {"clients": 2, "train": 4, "test": 4, "mean": 2.0, "std": 1.0}
+    counts = {"clients": 2, "train": 4, "test": 4, "mean": 2.0, "std": 1.0, "padding": 0.333}
     assert data.summary() == {"name": "toy", "source": "toys"} | counts  # no classes
 
 
@@ -254,9 +255,12 @@ def test_summary():
         "test": 2,
         "mean": 3.0,
         "std": 1.0,
+        "padding": 0.2,
         "classes": 3,
         "classes_per_client": 2.5,
     }
+    common = stack(clients(2, 4), clients(4), common_test=True)
+    assert common.summary()["padding"] == round(2 / 12, 3)  # one test set, kept once
 
 
 X, Y = np.zeros((2, 4), np.float32), np.array([0, 1])
@@ -341,7 +345,7 @@ def test_textures_by_label():
     assert federated("textures", partition="iid", num_clients=2).test_size.tolist() == [100, 100]
 
 
-@pytest.mark.parametrize("partition", ["iid", "by_label", "dirichlet"])
+@pytest.mark.parametrize("partition", ["iid", "by_label", "dirichlet", "dirichlet_capped"])
 def test_real_data_are_subsampled_by_class(folders, partition):
     y = np.repeat(np.arange(10), [30] * 5 + [10] * 5)
     x = np.broadcast_to(np.arange(200, dtype=np.uint8)[:, None, None, None], (200, 2, 2, 3))
@@ -402,6 +406,14 @@ def test_embedded_data_are_made_to_the_order_of_a_cycle():
     assert other.fingerprint() != data.fingerprint()
 
 
+def test_the_source_says_which_rows_were_given_away():
+    options = {"partition": "dirichlet_capped", "num_clients": 30, "train_size": 160, "test_size": 40}
+    data = federated("motion", **options, alpha=0.1)  # 5 of 160 rows for each, at the least
+    assert min(data.size) == 5
+    assert re.fullmatch(r"embedded motion, rows given to clients short of them: \d+", data.source)
+    assert federated("motion", **options | {"train_size": 900}, alpha=50.0).source == "embedded motion"
+
+
 def test_owners_in_an_npz_allow_natural(folders):
     x, owner = np.zeros((6, 2, 2, 1), np.uint8), np.array(["b", "a", "b", "c", "c", "c"])
     arrays = {"x_train": x, "y_train": np.arange(6), "client_train": owner}
@@ -434,6 +446,6 @@ def test_bad_requests(options, message):
 
 def test_names_and_missing_real_data():
     assert set(EMBEDDED) < set(DATASETS)
-    assert len(PARTITIONS) == 5
+    assert len(PARTITIONS) == 6
     with pytest.raises(MissingDataError, match="data fetch cifar100"):
         federated("cifar100", partition="iid", num_clients=5)

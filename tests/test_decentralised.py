@@ -178,6 +178,12 @@ TINY = {"dataset": "textures", "num_clients": 4, "train_size": 40, "test_size": 
 SHARED = {"shared_size": 20, "common_test": True, "graph": "ring", "partition": "iid"}
 
 
+def test_the_settings_draw_the_graph():
+    by = {"graph": "random", "edge_probability": 0.5, "graph_seed": 3}
+    graph = build_problem(Settings(**TINY | SHARED | by)).graph
+    np.testing.assert_array_equal(graph.adjacency, make_graph("random", 4, edge_probability=0.5, seed=3).adjacency)
+
+
 def test_a_shared_set_is_held_out_and_the_test_rows_are_common():
     options = {"partition": "by_label", "num_clients": 10, "classes_per_client": 1, "train_size": 50, "test_size": 20}
     data = federated("textures", **options, shared_size=30, common_test=True)

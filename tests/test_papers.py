@@ -143,7 +143,7 @@ def test_unknown_names():
         papers.settings(*FIG04, "quikc")
     with pytest.raises(InputError, match="did you mean 'tab06_sequence_models'"):
         papers.published("fedeq", "tab06_sequence_model")
-    with pytest.raises(InputError, match=r"no notebook matches 'tab3'; near it: .*fedeq/tab03_accuracy"):
+    with pytest.raises(InputError, match=r"no notebook matches 'tab3'; near it: .*fedf_admm/tab03_cnn"):
         papers.items("tab3")
 
 
@@ -184,7 +184,7 @@ def test_the_course_is_no_paper():
 def test_headlines():
     headlines = [str(item) for item in papers.headlines()]
     assert len(headlines) == sum("items" in papers.load(paper) for paper in papers.PAPERS)
-    assert headlines[:1] == ["fedeq/fig04_mlp_vs_deq_mlp"]
+    assert "fedeq/fig04_mlp_vs_deq_mlp" in headlines
 
 
 def test_kept_states_are_asked_for_by_the_item():

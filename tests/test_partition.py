@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fedlab_lite.data.capped import _give, dirichlet_capped
 from fedlab_lite.data.partition import apportion, by_class_cycle, by_label, dirichlet, iid, natural
 from fedlab_lite.errors import InputError
 
@@ -144,6 +145,77 @@ def test_dirichlet_grows_more_even_with_alpha():
     assert skew(1000.0) == pytest.approx(0.1, abs=0.02)
 
 
+def counts_of(parts, y: np.ndarray) -> np.ndarray:
+    """`[classes, clients]`."""
+    return np.array([np.bincount(y[rows], minlength=y.max() + 1) for rows in parts]).T
+
+
+def assert_no_full_client_gets_more(counts: np.ndarray) -> None:
+    before = np.cumsum(counts, 0) - counts
+    assert not counts[before >= counts.sum() / counts.shape[1]].any()
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_dirichlet_capped_gives_full_clients_no_more_and_everyone_enough(data):
+    num_clients = data.draw(st.integers(1, 12))
+    num_classes = data.draw(st.integers(1, 6))
+    sizes = [data.draw(st.lists(st.integers(12, 99), min_size=num_classes, max_size=num_classes)) for _ in range(2)]
+    y_train, y_test = (np.random.default_rng(1).permutation(np.repeat(np.arange(num_classes), n)) for n in sizes)
+    alpha, seed = data.draw(st.sampled_from([0.1, 0.5, 100.0])), data.draw(st.integers(0, 9))
+    train, test, given = dirichlet_capped(y_train, y_test, num_clients, alpha, seed=seed, max_draws=20)
+    assert_used_once(train, len(y_train))
+    assert_used_once(test, len(y_test))
+    assert min(map(len, train)) >= num_classes
+    assert min(map(len, test)) >= 1
+    assert_no_full_client_gets_more(counts_of(train, y_train))
+    assert 0 <= given <= num_clients * num_classes
+
+
+@pytest.mark.parametrize(("num_classes", "each"), [(10, 6000), (100, 500)], ids=["fmnist", "cifar100"])
+@pytest.mark.parametrize("alpha", [0.1, 0.5])
+def test_dirichlet_capped_on_the_sizes_of_deprl(num_classes, each, alpha):
+    """128 workers: every one has a row a class or more without help, and the same label mix in train and test."""
+    y_train, y_test = labels(num_classes, each), labels(num_classes, each // 5)
+    train, test, given = dirichlet_capped(y_train, y_test, 128, alpha, seed=0)
+    assert given == 0
+    sizes = np.array([len(rows) for rows in train])
+    assert sizes.min() >= num_classes
+    assert sizes.max() > 1.1 * sizes.mean()
+    assert min(map(len, test)) > 1  # so nobody was given one
+    trained, tested = counts_of(train, y_train), counts_of(test, y_test)
+    assert_no_full_client_gets_more(trained)
+    assert np.all(abs(tested - trained / 5) < 1.2)  # both rounded once
+
+
+def test_dirichlet_capped_helps_out_where_no_draw_gives_everyone_enough():
+    """HARBox's sizes at alpha 0.1: every draw leaves some of 128 workers with fewer than 5 of 27,000 rows."""
+    y_train, y_test = labels(5, 5400), labels(5, 1360)
+    train, test, given = dirichlet_capped(y_train, y_test, 128, 0.1, seed=0, max_draws=300)
+    assert 0 < given < 60
+    sizes = np.array([len(rows) for rows in train])
+    assert sizes.min() == 5
+    assert given <= 5 * np.sum(sizes == 5)
+    assert_used_once(train, 27_000)
+    assert_used_once(test, 6800)
+    assert_no_full_client_gets_more(counts_of(train, y_train))
+    for a, b in zip(train, test, strict=True):
+        if len(b) == 1:  # perhaps given, of the class that it has most of
+            counts = np.bincount(y_train[a], minlength=5)
+            assert counts[y_test[b[0]]] == counts.max()
+
+
+def test_who_lacks_rows_gets_them_of_its_own_class_from_whoever_has_most():
+    wanted = np.array([[4, 0.1, 1], [2, 0.3, 0]])
+    for least, expected in ((1, [[4, 0, 1], [1, 1, 0]]), (2, [[3, 0, 2], [0, 2, 0]])):
+        counts = np.array([[4, 0, 1], [2, 0, 0]])
+        _give(counts, wanted, least)
+        assert counts.tolist() == expected
+    counts = np.array([[4, 0], [1, 0]])  # one of the class that it wants is not enough
+    _give(counts, np.array([[0, 0], [1, 1]]), 2)
+    assert counts.tolist() == [[3, 1], [0, 1]]
+
+
 def test_natural_follows_the_writers():
     owner_train = np.array([5, 3, 5, 9, 3, 7])
     owner_test = np.array([9, 5, 3, 3])
@@ -156,12 +228,13 @@ def test_natural_follows_the_writers():
     assert [i.tolist() for i in natural(named, named, 2, seed=0)[0]] == [[1], [0, 2]]
 
 
-Y = labels(4, 10)
+Y, MANY = labels(4, 10), labels(40, 10)
 CALLS = {
     "iid": lambda n, seed: iid(Y, Y, n, seed=seed),
     "by_class_cycle": lambda n, seed: by_class_cycle(Y, n, 2, seed=seed),
     "by_label": lambda n, seed: by_label(Y, Y, n, 2, seed=seed),
     "dirichlet": lambda n, seed: dirichlet(Y, Y, n, 5.0, seed=seed, min_size=1),
+    "dirichlet_capped": lambda n, seed: dirichlet_capped(Y, Y, n, 5.0, seed=seed)[:2],
     "natural": lambda n, seed: natural(Y, Y, n, seed=seed),
 }
 
@@ -204,6 +277,10 @@ def test_no_clients(call):
         (lambda: dirichlet(Y, Y, 5, -1.0, seed=0), "alpha is -1.0"),
         (lambda: dirichlet(Y, Y, 5, float("nan"), seed=0), "alpha is nan"),
         (lambda: dirichlet(Y, Y, 30, 0.1, seed=0), "in 100 draws .* use a larger alpha, fewer clients"),
+        (lambda: dirichlet_capped(Y, Y, 5, -1.0, seed=0), "alpha is -1.0; .* positive"),
+        (lambda: dirichlet_capped(Y, Y, 11, 1.0, seed=0), "11 clients need 4 training .* there are 40; use"),
+        (lambda: dirichlet_capped(Y, Y[:4], 5, 1.0, seed=0), "5 clients need 1 test samples each, .* there are 4"),
+        (lambda: dirichlet_capped(MANY, MANY, 10, 1e-9, seed=0, max_draws=9), "in 9 draws .* use a larger alpha"),
         (lambda: natural(Y, Y, 5, seed=0), "only 4 writers or roles have .* choose at most 4"),
     ],
 )

@@ -6,6 +6,7 @@ import io
 import os
 import pickle
 import tarfile
+import zipfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -303,6 +304,84 @@ def test_femnist_archive_is_unpacked_into_the_cache(folder, monkeypatch, tmp_pat
     assert_femnist(sources.load("femnist"))
 
 
+def recording(windows: int, number: int) -> str:
+    """So many windows as HARBox has them: a time, then nine readings; the first of each window is its `number`."""
+    readings = np.zeros((windows, 100, 10))
+    readings[..., 0] = 1.6e12 + 20 * np.arange(100)  # milliseconds
+    readings[..., 1:] = np.linspace(-40, 40, 900).reshape(100, 9)
+    readings[:, 0, 1] = number + np.arange(windows)
+    return "".join(" ".join(f"{value:.4f}" for value in line) + "\n" for line in readings.reshape(-1, 10))
+
+
+def write_harbox(folder: Path, monkeypatch, **changes: str | None) -> None:
+    """Users 2 and 10, of unequal diligence; what other archives hold besides is passed over."""
+    files = {"2/Call_train.txt": recording(9, 0), "2/typing_train.txt": recording(3, 50)}
+    files |= {"10/Wave_train.txt": recording(2, 100), "10/Hop_train.txt": recording(1, 150)}
+    files |= {"2/.DS_Store": "", "data_pre.py": "", "2/Call_test.txt": "nothing"} | changes
+    with zipfile.ZipFile(folder / "large_scale_HARBox.zip", "w") as archive:
+        archive.writestr("__MACOSX/large_scale_HARBox/2/._Call_train.txt", b"\x00\x05")
+        for name, content in files.items():
+            if content is not None:
+                archive.writestr(f"large_scale_HARBox/{name}", content)
+    publish(monkeypatch, "harbox", folder, "sha256")
+
+
+def test_harbox(folder, monkeypatch):
+    write_harbox(folder, monkeypatch)
+    pool = sources.load("harbox")
+    assert (pool.source, pool.num_classes, pool.task) == ("harbox (official)", 5, "classification")
+    assert (pool.x_train.shape, pool.x_train.dtype) == ((11, 900), np.float32)
+    assert pool.owner_train.tolist() == [2] * 9 + [10] * 2  # 12 and 3 windows, of which 3 and 1 are for testing
+    assert pool.owner_test.tolist() == [2] * 3 + [10]
+    order = np.random.RandomState(0).permutation(12)  # what scikit-learn's train_test_split does
+    numbers = np.r_[np.arange(9), 50 + np.arange(3)]
+    assert pool.x_test[:3, 0].tolist() == numbers[order[:3]].tolist()
+    assert pool.x_train[:9, 0].tolist() == numbers[order[3:]].tolist()
+    hop_before_wave, order = np.array([150, 100, 101]), np.random.RandomState(0).permutation(3)
+    assert [*pool.x_test[3:, 0], *pool.x_train[9:, 0]] == hop_before_wave[order].tolist()
+    activity = {0: 0, 50: 2, 100: 4, 150: 1}
+    for x, y in ((pool.x_train, pool.y_train), (pool.x_test, pool.y_test)):
+        assert y.tolist() == [activity[int(number) // 50 * 50] for number in x[:, 0]]
+        np.testing.assert_allclose(x[:, 1:], np.tile(np.linspace(-40, 40, 900)[1:], (len(x), 1)), atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (recording(2, 0)[:-40], r"the number of columns changed from 10 to \d at row 200"),
+        (recording(2, 0).rsplit("\n", 2)[0], "its 199 lines are no whole number of windows of 100"),
+        ("".join(f"{line.partition(' ')[2]}\n" for line in recording(1, 0).splitlines()), "has 9 numbers, not 10"),
+        (recording(1, 7).replace("7.0000", "nan"), "line 1 holds NaN or infinity"),
+        (recording(1, 7).replace("7.0000", "seven"), "could not convert string 'seven'"),
+        ("\n", "it is empty"),
+    ],
+    ids=["cut in a line", "cut between lines", "columns", "nan", "words", "empty"],
+)
+def test_a_damaged_recording(folder, monkeypatch, content, message):
+    write_harbox(folder, monkeypatch, **{"10/Hop_train.txt": content})
+    with pytest.raises(CorruptFileError, match=rf"large_scale_HARBox\.zip .*/10/Hop_train\.txt: .*({message})"):
+        sources.load("harbox")
+
+
+def test_harbox_with_another_activity_or_with_none(folder, monkeypatch):
+    write_harbox(folder, monkeypatch, **{"10/Swim_train.txt": recording(1, 0)})
+    with pytest.raises(CorruptFileError, match=r"10/Swim_train\.txt: the activities are call, hop, typing, walk, wave"):
+        sources.load("harbox")
+    names = ("2/Call", "2/typing", "10/Wave", "10/Hop")
+    write_harbox(folder, monkeypatch, **{f"{name}_train.txt": None for name in names})
+    with pytest.raises(CorruptFileError, match=r"it holds no <user>/<Activity>_train\.txt"):
+        sources.load("harbox")
+
+
+def test_a_truncated_harbox(folder, monkeypatch):
+    write_harbox(folder, monkeypatch)
+    path = folder / "large_scale_HARBox.zip"
+    path.write_bytes(path.read_bytes()[:-1000])
+    with pytest.raises(CorruptFileError, match=r"large_scale_HARBox\.zip is truncated or altered: sha256 is"):
+        sources.load("harbox")
+    assert sources.status()[-1][:2] == ("harbox", "damaged")
+
+
 # --- missing, status, fetch -----------------------------------------------------------------------------------------
 
 
@@ -323,8 +402,8 @@ def test_missing_data_name_every_way_to_get_them(folder, name):
 def test_status_and_unknown_names(folder):
     np.savez(folder / "cifar10.npz", **arrays())
     rows = {row.name: row for row in sources.status()}
-    assert list(rows) == ["fashion_mnist", "cifar10", "cifar100", "femnist", "shakespeare"]
-    assert [row.state for row in rows.values()] == ["missing", "ready", "missing", "missing", "missing"]
+    assert list(rows) == ["fashion_mnist", "cifar10", "cifar100", "femnist", "shakespeare", "harbox"]
+    assert [row.state for row in rows.values()] == ["missing", "ready", *["missing"] * 4]
     assert rows["cifar10"].source == f"{folder / 'cifar10.npz'} (npz)"
     assert "data fetch femnist" in rows["femnist"].how
     for call in (sources.load, sources.fetch):

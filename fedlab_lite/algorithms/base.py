@@ -113,9 +113,9 @@ class Algorithm(ABC):
 
 
 def is_leaf(field: Field, value: Any = 0.0) -> bool:
-    """Whether a hyper-parameter is data of a compiled round; one that is None is not."""
+    """Whether a hyper-parameter is data of a compiled round: not one that is None, or "static" in its metadata."""
     numbers = field.type is float or float in get_args(field.type) or field.name.endswith("epochs")
-    return numbers and value is not None
+    return numbers and value is not None and not field.metadata.get("static")
 
 
 def _split(algorithm: Algorithm):

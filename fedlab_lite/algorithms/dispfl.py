@@ -2,7 +2,7 @@
 Sparse Training", 2022, Algorithms 1 and 2."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import jax
@@ -31,7 +31,7 @@ class DisPFL(Decentralised):
     """
 
     epochs: int = 5  # passes over the client's rows in a round
-    density: float = 0.5  # share of the numbers that a mask keeps
+    density: float = field(default=0.5, metadata={"static": True})  # share of the numbers that a mask keeps
     layers: str = "erk"  # densities of the layers: 'erk', small layers denser (Evci et al. 2020), or 'uniform'
     prune: float = 0.5  # a, share of a mask that the first round renews
     horizon: int = 500  # T, rounds until it renews nothing

@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from fedlab_lite.data import roles, sources, synthetic
+from fedlab_lite.data import motion, roles, sources, synthetic
+from fedlab_lite.data.capped import dirichlet_capped
 from fedlab_lite.data.federated import Federated, Pool
 from fedlab_lite.data.partition import (
     apportion,
@@ -17,9 +18,9 @@ from fedlab_lite.errors import InputError, choose
 
 __all__ = ["DATASETS", "EMBEDDED", "PARTITIONS", "Federated", "Pool", "federated"]
 
-EMBEDDED = ("glyphs", "digits", "textures", "textures100", "roles")
+EMBEDDED = ("glyphs", "digits", "textures", "textures100", "motion", "roles")
 DATASETS = (*EMBEDDED, *sources.SOURCES)
-PARTITIONS = ("iid", "by_label", "by_class_cycle", "dirichlet", "natural")
+PARTITIONS = ("iid", "by_label", "by_class_cycle", "dirichlet", "dirichlet_capped", "natural")
 
 
 def federated(
@@ -39,9 +40,9 @@ def federated(
     """Load `dataset`, keep `train_size` and `test_size` samples of it (None: all), and deal them by `partition`.
 
     What is kept has the label mix of the whole, or, for `natural`, the clients' shares of the whole (at least one
-    sample each); sequences (`roles`, `shakespeare`) are dealt by `natural` alone. `digits` and `textures` are made to
-    order: 500 training samples a client and a fifth as many test samples unless the sizes say otherwise. `seed` draws
-    the embedded samples, the ones kept, and the partition.
+    sample each); sequences (`roles`, `shakespeare`) are dealt by `natural` alone. `digits`, `textures` and `motion` are
+    made to order: 500 training samples a client and a fifth as many test samples unless the sizes say otherwise. `seed`
+    draws the embedded samples, the ones kept, and the partition.
 
     `common_test`: the test samples are not dealt, every client is judged on all of them. `shared_size` training samples
     are held out for everybody, without labels (what is left is dealt): with the label mix of the whole, or with one
@@ -50,9 +51,9 @@ def federated(
     `by_class_cycle` pools training and test samples and gives every client equally many, split 70/30 (FedReCo): the
     sizes are multiples of `num_clients`, and where one is given the other follows.
 
-    `classes_per_client` is used by `by_label` and `by_class_cycle` alone, `alpha` by `dirichlet` alone. Raises
-    `InputError` for unknown names and impossible numbers, `MissingDataError` and `CorruptFileError` where real data are
-    absent or damaged.
+    `classes_per_client` is used by `by_label` and `by_class_cycle` alone, `alpha` by `dirichlet` and
+    `dirichlet_capped` (DePRL), which says in `source` where it had to help clients out. Raises `InputError` for unknown
+    names and impossible numbers, `MissingDataError` and `CorruptFileError` where real data are absent or damaged.
 
     Example:
       >>> data = federated("textures", partition="by_label", num_clients=10, train_size=1000)
@@ -69,7 +70,8 @@ def federated(
         if common_test or shared_size:
             raise InputError("partition 'by_class_cycle' pools all samples; leave common_test and shared_size out")
         train_size, test_size = _seven_to_three(num_clients, train_size, test_size)
-    pool = _load(dataset, num_clients, train_size and train_size + shared_size, test_size, seed)
+    users = num_clients if partition == "natural" else motion.NUM_USERS
+    pool = _load(dataset, num_clients, users, train_size and train_size + shared_size, test_size, seed)
     shared_x = None
     if partition == "natural":
         if common_test or shared_size:
@@ -101,8 +103,12 @@ def federated(
             parts = iid(*labels, num_clients, seed=seed)
         elif partition == "by_label":
             parts = by_label(*labels, num_clients, classes_per_client, seed=seed)
-        else:
+        elif partition == "dirichlet":
             parts = dirichlet(*labels, num_clients, alpha, seed=seed)
+        else:
+            *parts, given = dirichlet_capped(*labels, num_clients, alpha, seed=seed)
+            if given:
+                pool = pool._replace(source=f"{pool.source}, rows given to clients short of them: {given}")
         train = [kept[0][i] for i in parts[0]]
         test = [kept[1]] if common_test else [kept[1][i] for i in parts[1]]
     return Federated.stack(
@@ -152,7 +158,7 @@ def _shared(y: np.ndarray, size: int, alpha: float, seed: int) -> np.ndarray:
     return _drawn(y, classes, wanted, rng)
 
 
-def _load(dataset: str, num_clients: int, train_size: int | None, test_size: int | None, seed: int) -> Pool:
+def _load(dataset: str, num_clients: int, users: int, train_size: int | None, test_size: int | None, seed: int) -> Pool:
     if dataset == "glyphs":
         return synthetic.glyphs(num_clients, seed=seed)
     if dataset == "roles":
@@ -162,6 +168,8 @@ def _load(dataset: str, num_clients: int, train_size: int | None, test_size: int
         test_size = test_size or max(num_clients, train_size // 5)
         if dataset == "digits":
             return synthetic.digits(train_size, test_size, seed=seed)
+        if dataset == "motion":
+            return motion.motion(train_size, test_size, num_users=users, seed=seed)
         return synthetic.textures(100 if dataset == "textures100" else 10, train_size, test_size, seed=seed)
     return sources.load(dataset)
 
@@ -189,8 +197,8 @@ def _by_owner(
     if pool.owner_train is None or pool.owner_test is None:
         raise InputError(
             f"{pool.source} does not record whose the samples are, so partition 'natural' does not fit; use iid, "
-            "by_label or dirichlet (glyphs, femnist, roles, shakespeare have owners, and an .npz with client_train and "
-            "client_test)"
+            "by_label or dirichlet (glyphs, femnist, motion, harbox, roles, shakespeare have owners, and an .npz with "
+            "client_train and client_test)"
         )
     parts = natural(pool.owner_train, pool.owner_test, num_clients, seed=seed)
     kept = []

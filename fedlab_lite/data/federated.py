@@ -207,8 +207,11 @@ class Federated:
     def summary(self) -> dict[str, str | int | float]:
         """The columns of FeDEQ's Table I: clients, samples, mean and standard deviation a client, classes a client.
 
-        A regression has no classes, and its summary no such columns.
+        And 'padding', the share of the stacked rows, training and test, that are none. A regression has no classes, and
+        its summary no such columns.
         """
+        rows = int(np.sum(self.size)) + int(np.sum(self.test_size))
+        places = sum(y.shape[0] * y.shape[1] for y in (self.y, self.test_y))
         summary = {
             "name": self.name,
             "source": self.source,
@@ -217,6 +220,7 @@ class Federated:
             "test": int(np.sum(self.test_size)),
             "mean": round(float(np.mean(self.size)), 1),
             "std": round(float(np.std(self.size)), 1),
+            "padding": round(1 - rows / places, 3),
         }
         if self.task == "regression":
             return summary

@@ -7,6 +7,7 @@ import gzip
 import hashlib
 import io
 import pickle
+import re
 import tarfile
 import zipfile
 import zlib
@@ -175,3 +176,55 @@ def read_shakespeare(paths: list[Path]) -> Arrays:
             roles = file["examples"]
             parts.append({role: list(roles[role]["snippets"].asstr("latin-1")[:]) for role in roles})
     return text.by_role(*parts)
+
+
+ACTIVITIES = ("call", "hop", "typing", "walk", "wave")  # of HARBox; y numbers them
+_WINDOW, _AXES = 100, 9  # two seconds at 50 Hz; accelerometer, gyroscope and magnetometer along x, y and z
+
+
+def read_harbox(paths: list[Path]) -> Arrays:
+    """HARBox (Ouyang et al. 2021): a .zip of <user>/<Activity>_train.txt, each line a time and nine sensor readings.
+
+    A hundred lines are a window, x float32 `[n, 900]` without the times, otherwise as recorded. Of a user's n windows
+    floor(n / 5) + 1 are for testing, the ones that DePRL's code draws (scikit-learn's `train_test_split`, seed 0).
+    Owners are the users by their numbers: all of them, where that code reads 1 ... 120.
+    """
+    found: dict[int, dict[int, np.ndarray]] = {}
+    with zipfile.ZipFile(paths[0]) as archive:
+        for name in archive.namelist():
+            if match := re.fullmatch(r"(?:.*/)?(\d+)/([^/.]+)_train\.txt", name):
+                user, activity = int(match[1]), match[2].lower()
+                if activity not in ACTIVITIES:
+                    raise unreadable(paths[0], f"{name}: the activities are {', '.join(ACTIVITIES)}")
+                try:
+                    windows = _windows(archive.read(name))
+                except ValueError as error:
+                    raise unreadable(paths[0], f"{name}: {error}") from error
+                found.setdefault(user, {})[ACTIVITIES.index(activity)] = windows
+    if not found:
+        raise unreadable(paths[0], "it holds no <user>/<Activity>_train.txt")
+    arrays: dict[str, list[np.ndarray]] = {}
+    for user, by_activity in sorted(found.items()):
+        x = np.concatenate([windows for _, windows in sorted(by_activity.items())])
+        y = np.concatenate([np.full(len(windows), k, np.int32) for k, windows in sorted(by_activity.items())])
+        order = np.random.RandomState(0).permutation(len(x))
+        tests = int(0.2 * len(x)) + 1
+        for part, rows in (("train", order[tests:]), ("test", order[:tests])):
+            for kind, array in (("x", x), ("y", y), ("client", np.full(len(x), user, np.int32))):
+                arrays.setdefault(f"{kind}_{part}", []).append(array[rows])
+    return {key: np.concatenate(parts) for key, parts in arrays.items()}
+
+
+def _windows(content: bytes) -> np.ndarray:
+    """`[n, 900]` float32; a `ValueError` says what is wrong with the text."""
+    if not content.strip():
+        raise ValueError("it is empty")
+    lines = np.loadtxt(content.decode("ascii").splitlines(), np.float32, ndmin=2)
+    if lines.shape[1] != 1 + _AXES:
+        raise ValueError(f"a line has {lines.shape[1]} numbers, not {1 + _AXES}")
+    if len(lines) % _WINDOW:
+        raise ValueError(f"its {len(lines)} lines are no whole number of windows of {_WINDOW}")
+    readings = lines[:, 1:]
+    if not np.isfinite(readings).all():
+        raise ValueError(f"line {1 + int(np.argwhere(~np.isfinite(readings))[0, 0])} holds NaN or infinity")
+    return readings.reshape(-1, _WINDOW * _AXES)

@@ -1,4 +1,4 @@
-"""How a pooled data set is dealt to clients.
+"""How a pooled data set is dealt to clients; for DePRL see `capped`.
 
 Each function returns `(train, test)`: two lists with one sorted array of sample indices a client. `iid`,
 `by_label` and `dirichlet` use every sample exactly once. Each is deterministic in `seed`, and raises `InputError` for
@@ -198,13 +198,8 @@ def dirichlet(
     Small `alpha`: few classes a client; large: nearly iid. Proportions are drawn again until each client has at least
     `min_size` training samples and one test sample, at most `max_draws` times.
     """
-    check_num_clients(num_clients)
-    if not 0 < alpha < np.inf:
-        raise InputError(f"alpha is {alpha}; the Dirichlet distribution needs a positive number, for example 0.5")
     rng = np.random.default_rng(seed)
-    classes = np.union1d(y_train, y_test)
-    train_counts = np.array([np.sum(y_train == label) for label in classes])
-    test_counts = np.array([np.sum(y_test == label) for label in classes])
+    classes, (train_counts, test_counts) = label_counts(y_train, y_test, num_clients, alpha)
     for _ in range(max_draws):
         shares = rng.dirichlet(np.full(num_clients, alpha), len(classes))
         counts = [
@@ -212,7 +207,7 @@ def dirichlet(
             for totals in (train_counts, test_counts)
         ]
         if counts[0].sum(0).min() >= min_size and counts[1].sum(0).min() >= 1:
-            return tuple(_share(y, classes, c, rng) for y, c in zip((y_train, y_test), counts, strict=True))
+            return tuple(deal(y, classes, c, rng) for y, c in zip((y_train, y_test), counts, strict=True))
     raise InputError(
         f"in {max_draws} draws of Dir({alpha}) some client had fewer than {min_size} training samples or no test "
         f"sample ({len(y_train)} and {len(y_test)} samples, {num_clients} clients); use a larger alpha, fewer clients, "
@@ -220,7 +215,19 @@ def dirichlet(
     )
 
 
-def _share(y: np.ndarray, classes: np.ndarray, counts: np.ndarray, rng: np.random.Generator) -> Indices:
+def label_counts(
+    y_train: np.ndarray, y_test: np.ndarray, num_clients: int, alpha: float
+) -> tuple[np.ndarray, list[np.ndarray]]:
+    """The classes, and how many samples each has for training and for testing; what Dir(alpha) needs is checked."""
+    check_num_clients(num_clients)
+    if not 0 < alpha < np.inf:
+        raise InputError(f"alpha is {alpha}; the Dirichlet distribution needs a positive number, for example 0.5")
+    classes = np.union1d(y_train, y_test)
+    return classes, [np.array([np.sum(y == label) for label in classes]) for y in (y_train, y_test)]
+
+
+def deal(y: np.ndarray, classes: np.ndarray, counts: np.ndarray, rng: np.random.Generator) -> Indices:
+    """Random samples, `counts [classes, clients]` of them."""
     parts = [
         np.split(rng.permutation(np.flatnonzero(y == label)), np.cumsum(row)[:-1])
         for label, row in zip(classes, counts, strict=True)

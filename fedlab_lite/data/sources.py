@@ -21,6 +21,7 @@ from fedlab_lite.data.formats import (
     gunzip,
     read_cifar,
     read_femnist,
+    read_harbox,
     read_idx,
     read_npz,
     read_shakespeare,
@@ -68,7 +69,9 @@ class Source:
 
 
 def load(name: str) -> Pool:
-    """The whole of a real data set: images uint8 `[n, height, width, channels]`, or text (x and y) int32 `[n, 16]`.
+    """The whole of a real data set.
+
+    Images are uint8 `[n, height, width, channels]`, motion is float32 `[n, 900]`, text (x and y) int32 `[n, 16]`.
 
     Raises `MissingDataError` (with the ways to get it), `CorruptFileError` (a checksum or a file that cannot be read),
     `InputError` (unknown name, an .npz that does not keep to the schema, or a text with no role that speaks enough).
@@ -299,6 +302,15 @@ SOURCES: dict[str, Source] = {
         megabytes=2,
         unpacked=("shakespeare_train.h5", "shakespeare_test.h5"),
         length=text.LENGTH,
+    ),
+    "harbox": Source(
+        url="https://github.com/xmouyang/FL-Datasets-for-HAR/raw/main/datasets/HARBox/",
+        files=(
+            File("large_scale_HARBox.zip", "sha256:4fdf91e26f698e2b5e349be2af08fb41a5ccd86e2254b4bd3b81eaf77959d12f"),
+        ),
+        read=read_harbox,
+        num_classes=5,
+        megabytes=132,
     ),
 }
 

@@ -1,9 +1,9 @@
 """Embedded data: made here from a seed in a few seconds, with no download, and kept in `$FEDLAB_CACHE/embedded`.
 
 `glyphs` stands in for FEMNIST (28x28x1, 62 classes, naturally divided by writer), `digits` for Fashion-MNIST (28x28x1,
-10 classes, pooled), `textures` for CIFAR-10/100 (32x32x3, pooled); text is made in `roles`. None is meant to look like
-the real thing, only to be as hard: a central network does well, one client alone clearly less, and clients differ in
-the classes they see and in how they draw them.
+10 classes, pooled), `textures` for CIFAR-10/100 (32x32x3, pooled); text is made in `roles`, motion in `motion`. None is
+meant to look like the real thing, only to be as hard: a central network does well, one client alone clearly less, and
+clients differ in the classes they see and in how they draw them.
 """
 
 import contextlib
@@ -47,7 +47,7 @@ def cached(name: str, build: Callable[[], dict[str, np.ndarray]]) -> dict[str, n
     return arrays
 
 
-def _check_sizes(name: str, train_size: int, test_size: int) -> None:
+def check_sizes(name: str, train_size: int, test_size: int) -> None:
     """Raise `InputError` where a set that is made to order would have no samples."""
     for kind, size in (("training", train_size), ("test", test_size)):
         if size < 1:
@@ -92,7 +92,7 @@ def _glyphs(num_writers: int, seed: int) -> dict[str, np.ndarray]:
 
 def digits(train_size: int, test_size: int, *, seed: int = 0) -> Pool:
     """The ten digits of `glyphs` by 50 writers, nobody's in particular; all equally often (to within one)."""
-    _check_sizes("digits", train_size, test_size)
+    check_sizes("digits", train_size, test_size)
     name = f"digits-v{VERSION}-train{train_size}-test{test_size}-seed{seed}"
     arrays = cached(name, lambda: _digits(train_size, test_size, seed))
     return Pool(**arrays, name="digits", source="embedded digits", num_classes=10)
@@ -218,7 +218,7 @@ def textures(num_classes: int, train_size: int, test_size: int, *, seed: int = 0
     """
     if num_classes not in (10, 100):
         raise InputError(f"textures come in 10 or 100 classes, not {num_classes}")
-    _check_sizes("textures", train_size, test_size)
+    check_sizes("textures", train_size, test_size)
     arrays = cached(
         f"textures-v{VERSION}-classes{num_classes}-train{train_size}-test{test_size}-seed{seed}",
         lambda: _textures(num_classes, train_size, test_size, seed),

@@ -33,6 +33,7 @@ from flax import nnx
 from fedlab_lite.deq.solvers import Solution
 from fedlab_lite.errors import InputError, choose
 from fedlab_lite.nn.cnn import CNN, CNN5, NormCNN
+from fedlab_lite.nn.deprl import DNN, VGG11, AlexNet, AlexNetSmall
 from fedlab_lite.nn.deq import DEQMLP, DEQResNet, Solve
 from fedlab_lite.nn.fl_deq import FLCNN, FLDEQCNN, FLDEQResNet, FLResNet
 from fedlab_lite.nn.gaussian import GaussianCNN5, GaussianMLP
@@ -55,6 +56,11 @@ MODELS: dict[str, tuple[type[nnx.Module], dict]] = {  # name: class, and options
     "resnet20": (ResNet, {"depth": 20}),
     "resnet34": (ResNet, {"depth": 34}),
     "resnet18": (ResNet18, {}),
+    "vgg11": (VGG11, {}),
+    "alexnet": (AlexNet, {}),
+    "alexnet_small": (AlexNetSmall, {"dropout": 0.05}),
+    "dnn": (DNN, {}),
+    "dnn_wide": (DNN, {"hidden": (1024, 512, 256, 128, 128)}),
     "deq_resnet_s": (DEQResNet, {"channels": 64}),
     "deq_resnet_m": (DEQResNet, {"channels": 128}),
     "fl_resnet": (FLResNet, {"layers": 5}),
