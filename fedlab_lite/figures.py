@@ -35,11 +35,11 @@ LOOKS = {  # name: label, colour, marker, line
     "dfedadmm": ("DFedADMM", "#00664B", ">", ":"),
     "cmfd": ("CMFD", "#00497A", "+", "--"),
     "fedf_admm": ("FedF-ADMM", "#CC3311", "H", "-"),
+    "fedrod": ("FedRoD", "#3D6B1F", "3", "--"),
+    "dpsgd": ("D-PSGD", "#A0522D", "_", "--"),
+    "dispfl": ("DisPFL", "#6C7BD1", "$\\spadesuit$", "-."),
+    "deprl": ("DePRL", "#C2185B", "$\\bigstar$", "-"),
     "fedeq_own": ("FeDEQ (line 9 as printed)", "#8C3D00", "p", "--"),
-    "deprl": ("DePRL", "#A50F15", "$\\odot$", "-"),
-    "dpsgd": ("D-PSGD", "#225EA8", "3", "--"),
-    "dispfl": ("DisPFL", "#7A6A00", "|", "-."),
-    "fedrod": ("FedRoD", "#6A51A3", "_", ":"),
 }
 MODEL_LOOKS = {  # where one algorithm trains several models
     "mlp": ("MLP", "#0072B2", "o", "-"),
