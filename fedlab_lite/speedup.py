@@ -69,7 +69,7 @@ def seconds_a_round(settings: Settings, run: History, *, step_seconds: float, ba
 def slope(numbers: Float[np.ndarray, " n"], values: Float[np.ndarray, " n *S"]) -> Float[np.ndarray, " *S"]:
     """Least squares of log(values) on log(numbers), seed by seed: -1 is a time in proportion to 1 / numbers.
 
-    >>> float(slope([4, 8, 16], [100.0, 50.0, 25.0]))
+    >>> round(float(slope([4, 8, 16], [100.0, 50.0, 25.0])), 6)
     -1.0
     >>> round(float(slope([4, 8, 16, 32], [602.7, 331.2, 205.3, 149.8])), 2)  # DePRL on CIFAR-100, its Table 9
     -0.67
