@@ -1,13 +1,17 @@
 """Rounds to a target, simulated seconds, slopes: by hand."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
-from helpers import history
+from helpers import blobs, history
 
 from fedlab_lite import speedup
+from fedlab_lite.algorithms import make_algorithm
 from fedlab_lite.errors import InputError
 from fedlab_lite.experiment import build_problem, run
 from fedlab_lite.settings import Settings
+from fedlab_lite.training import train
 
 RING = {"algorithm": "deprl", "graph": "ring", "model_options": {"width": 8}, "dataset": "digits", "partition": "iid"}
 
@@ -58,7 +62,16 @@ def test_slope_of_a_power():
 
 
 def test_training_rows_are_judged():
-    """Beside the test rows, with the very same models; and without being asked for, not."""
+    """Where the test rows are the training rows, both judgements are the same."""
+    data = blobs(sizes=[6, 9, 4]).data
+    data = replace(data, test_x=data.x, test_y=data.y, test_size=data.size)
+    problem = replace(blobs(sizes=[6, 9, 4]), data=data, judge_training=True)
+    metrics = train(problem, make_algorithm("local", lr=0.1, epochs=1), num_rounds=2).metrics
+    for name in ("loss", "accuracy"):
+        np.testing.assert_array_equal(metrics[f"{name}_training"], metrics[name])
+
+
+def test_judging_training_rows_changes_nothing_else():
     settings = Settings(**RING, num_clients=4, train_size=80, test_size=40, num_rounds=1, judge_training=True)
     found, plain = run(settings), run(Settings.from_dict(settings.to_dict() | {"judge_training": False}))
     assert found.metrics.keys() - plain.metrics.keys() == {"loss_training", "accuracy_training"}
