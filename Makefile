@@ -5,7 +5,7 @@ IMPORTED := fedlab_lite.figures, fedlab_lite.notebook, ipykernel.kernelapp, jupy
 EACH_CORE := -n auto --dist worksteal
 # Tests that compile much, or start processes: `make test` has them, `make check` has not.
 SLOW := algorithms channel cli decentralised distributed equilibrium_input experiment export fedf_theory fusion gradients \
-  models notebooks setup sharding train transformer tuning
+  models models_deprl notebooks setup sharding train transformer tuning
 
 .PHONY: reproduce test check lint bench figures book clean
 

@@ -36,7 +36,7 @@ LOOKS = {  # name: label, colour, marker, line
     "cmfd": ("CMFD", "#00497A", "+", "--"),
     "fedf_admm": ("FedF-ADMM", "#CC3311", "H", "-"),
     "fedrod": ("FedRoD", "#3D6B1F", "3", "--"),
-    "dpsgd": ("D-PSGD", "#A0522D", "_", "--"),
+    "dpsgd": ("D-PSGD", "#A0522D", "$\\clubsuit$", "--"),
     "dispfl": ("DisPFL", "#6C7BD1", "$\\spadesuit$", "-."),
     "deprl": ("DePRL", "#C2185B", "$\\bigstar$", "-"),
     "fedeq_own": ("FeDEQ (line 9 as printed)", "#8C3D00", "p", "--"),

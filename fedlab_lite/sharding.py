@@ -137,8 +137,8 @@ def broadcast(tree: PyTree, num_clients: int) -> PyTree:
 class Sparse(NamedTuple):
     """A matrix `[k, m]` of few entries a row: their columns (m: none) and their values, both `[k, entries]`."""
 
-    index: Int[Array, "k entries"]
-    value: Float[Array, "k entries"]
+    columns: Int[Array, "k entries"]
+    values: Float[Array, "k entries"]
 
 
 def _product(matrix: Float[Array, "k m"] | Sparse, rows: Shaped[Array, "m columns"]) -> Float[Array, "k columns"]:
@@ -161,8 +161,8 @@ def _few(matrix: Sparse, rows: Float[Array, "m columns"]) -> Float[Array, "k col
         index, value = entry
         return total + value[:, None] * rows.at[index].get(mode="fill", fill_value=0), None
 
-    start = jnp.zeros((len(matrix.value), rows.shape[1]), rows.dtype)
-    return jax.lax.scan(add, start, (matrix.index.T, matrix.value.T.astype(rows.dtype)))[0]
+    start = jnp.zeros((len(matrix.values), rows.shape[1]), rows.dtype)
+    return jax.lax.scan(add, start, (matrix.columns.T, matrix.values.T.astype(rows.dtype)))[0]
 
 
 def _chunks(rows: Shaped[Array, "m columns"], multiple: int = 1) -> Shaped[Array, "m chunks entries"]:
@@ -193,7 +193,7 @@ def combine(
     >>> combine(jnp.array([[0.5, 0.5]]), {"w": jnp.array([1.0, 3.0])})["w"].tolist()
     [2.0]
     """
-    devices, k = mesh().size, len(matrix.value if isinstance(matrix, Sparse) else matrix)
+    devices, k = mesh().size, len(matrix.values if isinstance(matrix, Sparse) else matrix)
     several = devices > 1 and shared_out(len(jax.tree.leaves(stacked)[0])) and (not spread or shared_out(k))
 
     def ordered(rows):

@@ -141,11 +141,14 @@ def test_both_splits_are_one_network(name):
     assert next(reversed(layers)) == (f"dense{shared}" if shared else "flat")
 
 
-def test_small_pictures_stand_in_a_frame_of_zeros():
+def test_small_pictures_stand_in_a_black_frame_and_pixels_are_centred():
     framed, large = small("alexnet"), make_model("alexnet", (32, 32, 1), 10, **TINY["alexnet"][2])
-    params, x = framed.init(KEY), jax.random.uniform(jax.random.key(1), (2, *FASHION))
+    params, x = framed.init(KEY), jax.random.randint(jax.random.key(1), (2, *FASHION), 0, 256).astype(jnp.uint8)
     bigger = jnp.pad(x, [(0, 0), (2, 2), (2, 2), (0, 0)])
-    np.testing.assert_array_equal(jax.jit(framed.apply)(params, x), jax.jit(large.apply)(params, bigger))
+    plain, apply = jax.jit(framed.apply)(params, x), jax.jit(large.apply)
+    np.testing.assert_allclose(plain, apply(params, bigger), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(plain, apply(params, bigger / 63.75 - 2), rtol=1e-4, atol=1e-5)
+    assert not np.allclose(plain, apply(params, bigger / 255), rtol=1e-2)
 
 
 @pytest.mark.parametrize("split", ["last", "classifier"])
