@@ -101,6 +101,7 @@ def build_problem(settings: Settings) -> Problem:
         edges["seed"] = settings.graph_seed
         graph = make_graph(settings.graph, seen.num_clients, **edges)
     parts = {"newcomers": newcomers, "validation": validation, "graph": graph, "weight": weight}
+    parts |= {"judge_training": settings.judge_training}
     return Problem(seen, model, channel=settings.channel(), **parts)
 
 

@@ -14,16 +14,17 @@ from fedlab_lite.settings import Settings
 class History:
     """What a training measured. Accuracies are shares (0-1), means over clients; S seeds, E evaluations.
 
-    `rounds [E]` (0: before training); `metrics` name -> `[S, E]`: 'accuracy', 'loss', 'accuracy_<judgement>', and
-    what the algorithm monitors; 'accuracy_pooled' is the share of all test labels, whoever holds them; 'accuracy_gap'
-    the best client's accuracy less the worst's; `client_curves [S, E, clients]`: every client's accuracy (another task
-    than classification has its own headline in place of it); `message_bytes` 'up'/'down': what one sampled client sends
-    and receives in a round (without a server: over one link of its graph); `num_params` by part; `diverged [S]`:
-    whether params or loss were ever not finite; `seconds`: wall time, compilation included, interruptions not;
-    `constant`: the headline of the best one answer for everything (text: the commonest character), nan where the task
-    has none; `test_labels` 'all' and 'a client': how many are judged, their number for a typical client;
-    `device`: what computed; `trajectories_at_once`: how many seeds or members of a sweep one program batched: above 1,
-    numbers may differ from those of a single one in their last bits.
+    `rounds [E]` (0: before training); `metrics` name -> `[S, E]`: 'accuracy', 'loss', 'accuracy_<judgement>', and what
+    the algorithm monitors; with `Settings.judge_training` 'loss_training', over each client's training rows;
+    'accuracy_pooled' is the share of all test labels, whoever holds them; 'accuracy_gap' the best client's accuracy
+    less the worst's; `client_curves [S, E, clients]`: every client's accuracy (another task than classification has its
+    own headline in place of it); `message_bytes` 'up'/'down': what one sampled client sends and receives in a round
+    (without a server: over one link of its graph); `num_params` by part; `diverged [S]`: whether params or loss were
+    ever not finite; `seconds`: wall time, compilation included, interruptions not; `constant`: the headline of the best
+    one answer for everything (text: the commonest character), nan where the task has none; `test_labels` 'all' and 'a
+    client': how many are judged, their number for a typical client; `device`: what computed; `trajectories_at_once`:
+    how many seeds or members of a sweep one program batched: above 1, numbers may differ from those of a single one in
+    their last bits.
     """
 
     seeds: tuple[int, ...]

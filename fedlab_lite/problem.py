@@ -121,6 +121,7 @@ class Problem:
     task: Task | None = field(default=None, metadata={"static": True})  # None: the one that the data name
     validation: Federated | None = None  # the same clients, with rows held out of training in place of test rows
     clients_at_once: int | None = field(default=None, metadata={"static": True})  # see `for_clients`
+    judge_training: bool = field(default=False, metadata={"static": True})  # judge models on training rows as well
 
     @property
     def num_clients(self) -> int:

@@ -128,7 +128,7 @@ def papers_markdown(found: Mapping[Item, Result]) -> str:
         name = f"[{about['name']}](figures/{paper}/README.md)" if items else about["name"]
         words = f"{name}: {about['title'].removeprefix(about['name'] + ': ')}. {about['authors']}. {papers.link(paper)}"
         counts = " | ".join(str(count[verdict]) for verdict in VERDICTS)
-        lines.append(f"| {words} | {counts} | {count[''] + about.get('planned', 0)} |")
+        lines.append(f"| {words} | {counts} | {count['']} |")
     return "\n".join(lines)
 
 

@@ -91,6 +91,7 @@ class Settings:
     test_size: int | None = None
     common_test: bool = False  # every client is judged on all test rows
     validation_size: float = 0.0  # share of every client's training rows that is held out, to tune by
+    judge_training: bool = False  # judge every client's model on its training rows as well: '<metric>_training'
     shared_size: int = 0  # |D_s|, training rows held out for everybody, without labels
     shared_alpha: float = 0.0  # their label mix: 0: that of the data; else drawn from Dir(shared_alpha)
     data_seed: int = 0  # draws data and partition
@@ -125,6 +126,8 @@ class Settings:
             value = new.get(field.name, getattr(self, field.name))
             check_type(field.name, value, field.type)
             object.__setattr__(self, field.name, _normal(value, field.type))
+        if not self.graph:
+            object.__setattr__(self, "edge_probability", None)  # decides nothing, so it is no part of a run's name
         make_algorithm(self.algorithm, **dict(self.algorithm_options))
         self._check_ranges()
 

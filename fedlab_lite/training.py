@@ -179,6 +179,10 @@ def _judge(algorithm, problem: Problem, state, keys, number: int) -> tuple[dict,
     if problem.validation is not None:
         held_out = replace(problem, data=problem.validation)
         judged["validation"] = results(held_out, {"": models[""]})[""]
+    if problem.judge_training:
+        rows = {"test_x": problem.data.x, "test_y": problem.data.y, "test_size": problem.data.size}
+        trained_on = replace(problem, data=replace(problem.data, **rows))
+        judged["training"] = results(trained_on, {"": models[""]})[""]
     if problem.newcomers is not None:
         unseen = replace(problem, data=problem.newcomers, newcomers=None)
         found = results(unseen, _joined(algorithm, unseen, state, keys, number))

@@ -182,6 +182,7 @@ def test_the_settings_draw_the_graph():
     by = {"graph": "random", "edge_probability": 0.5, "graph_seed": 3}
     graph = build_problem(Settings(**TINY | SHARED | by)).graph
     np.testing.assert_array_equal(graph.adjacency, make_graph("random", 4, edge_probability=0.5, seed=3).adjacency)
+    assert Settings(**TINY | by | {"graph": ""}) == Settings(**TINY | by | {"graph": "", "edge_probability": None})
 
 
 def test_a_shared_set_is_held_out_and_the_test_rows_are_common():

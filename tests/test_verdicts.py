@@ -42,6 +42,7 @@ def names(problem: Problem, algorithm: Algorithm) -> set[str]:
         {"unseen", *(f"unseen_{name}" for name in found if name)} if problem.newcomers else set()
     )
     others |= {"validation"} if problem.validation else set()
+    others |= {"training"} if problem.judge_training else set()
     return result | {f"{metric}_{which}" for which in others for metric in (goal, "loss")}
 
 
