@@ -49,7 +49,7 @@ def redeal(data: Federated, alpha: float, *, seed: int = 0) -> Federated:
 def representation_of(problem: Problem, algorithm: Any, state: dict, key: jax.Array) -> dict:
     """The phi that a new worker is given: the one that all share, or the mean of those that workers are judged with."""
     own, shared = algorithm.models(problem, state, key)
-    return shared["representation"] if "representation" in shared else mean_of(own["representation"])
+    return shared["representation"] if "representation" in shared else _mean_of(own["representation"])
 
 
 def with_fresh_heads(
@@ -65,6 +65,9 @@ def with_fresh_heads(
     there = replace(problem, data=data, newcomers=None, graph=None, weight=None)
     state = {"theta": representation, "new_head": problem.model.init(head_key)["head"]}
     return np.asarray(_judged(there, FedPer(lr=lr, batch_size=batch_size, join_epochs=epochs), state, key))
+
+
+_mean_of = jax.jit(mean_of)  # called outside of any compiled program, where each call would trace it anew
 
 
 @jax.jit
