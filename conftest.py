@@ -30,7 +30,8 @@ def _session_cache():
 
 @pytest.fixture(autouse=True)
 def folders(tmp_path, monkeypatch):
-    """A run store and a figures folder of the test's own; returns their parent."""
+    """A run store and a figures folder of the test's own, and no real data but the system's; returns their parent."""
+    monkeypatch.delenv("FEDLAB_DATA", raising=False)
     monkeypatch.setenv("FEDLAB_RUNS", str(tmp_path / "runs"))
     monkeypatch.setenv("FEDLAB_FIGURES", str(tmp_path / "figures"))
     return tmp_path
