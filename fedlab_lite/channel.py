@@ -72,9 +72,7 @@ class Channel:
 
     @staticmethod
     def _each(message: Any, key: jax.Array, step: int, change: Callable) -> Any:
-        leaves, structure = jax.tree.flatten(message)
-        keys = jax.random.split(jax.random.fold_in(key, step), len(leaves))
-        return jax.tree.unflatten(structure, [change(leaf, key) for leaf, key in zip(leaves, keys, strict=True)])
+        return jax.tree.map(change, message, optax.tree.split_key_like(jax.random.fold_in(key, step), message))
 
     def _noisy(self, leaf: jax.Array, key: jax.Array) -> jax.Array:
         return leaf + (self.noise * self.clip * jax.random.normal(key, leaf.shape)).astype(leaf.dtype)

@@ -123,9 +123,9 @@ def papers_markdown(found: Mapping[Item, Result]) -> str:
     lines = ["| paper | exact | reproduced | contradicted | inconclusive | not yet run |", "| --- " * 6 + "|"]
     for paper in papers.PAPERS:
         about = papers.load(paper)
-        items = papers.items(f"{paper}/*") if about.get("items") else []
+        items = papers.items(f"{paper}/*")
         count = Counter(found[item]["verdict"] if item in found else "" for item in items)
-        name = f"[{about['name']}](figures/{paper}/README.md)" if items else about["name"]
+        name = f"[{about['name']}](figures/{paper}/README.md)"
         words = f"{name}: {about['title'].removeprefix(about['name'] + ': ')}. {about['authors']}. {papers.link(paper)}"
         counts = " | ".join(str(count[verdict]) for verdict in VERDICTS)
         lines.append(f"| {words} | {counts} | {count['']} |")

@@ -1,5 +1,6 @@
 """What algorithms without a server have in common: a model a device, neighbours on a graph, averages with them."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -109,4 +110,9 @@ def disagreement(stacked: Any) -> jax.Array:
 def averaged(problem: Problem, stacked: Any, mean: Any, beta: float) -> Any:
     """Eq. (21): (1 - beta) w_i + beta M_i[w_j], inside the model's constraint set, if it has one."""
     mixed = jax.tree.map(lambda own, others: (1 - beta) * own + beta * others, stacked, mean)
-    return problem.for_clients(problem.project, mixed) if problem.model.constrained else mixed
+    return inside(problem, problem.project, mixed)
+
+
+def inside(problem: Problem, project: Callable, stacked: Any) -> Any:
+    """What every device has, `project`ed to the model's constraint set, if it has one."""
+    return problem.for_clients(project, stacked) if problem.model.constrained else stacked

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from fedlab_lite.algorithms.base import Models
-from fedlab_lite.algorithms.decentralised import Gossip, disagreement, mean_of
+from fedlab_lite.algorithms.decentralised import Gossip, disagreement, inside, mean_of
 from fedlab_lite.algorithms.fedper import PartialPersonalisation
 from fedlab_lite.algorithms.fedrep import alternate
 from fedlab_lite.clients import ClientData
@@ -75,8 +75,7 @@ class DePRL(Gossip, PartialPersonalisation):
         phi = self.mix(problem, at, state["thetas"]) if self.order == "mix_first" else state["thetas"]
         phi, heads = self.for_cohort(problem, self.worker_update, at, phi, state["heads"])
         if self.order == "train_first":
-            phi = self.mix(problem, at, phi)  # line 9, eq. (7)
-            phi = problem.for_clients(problem.model.project, phi) if problem.model.constrained else phi
+            phi = inside(problem, problem.model.project, self.mix(problem, at, phi))  # line 9, eq. (7)
         return state | {"thetas": phi, "heads": heads}
 
     def models(self, problem: Problem, state: dict, key: jax.Array) -> Models:

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
+import optax
 
 from fedlab_lite.algorithms.base import Models
 from fedlab_lite.algorithms.decentralised import Decentralised
@@ -68,11 +69,7 @@ class DisPFL(Decentralised):
         return {"client_params": own, "masks": masks, "next_masks": masks}
 
     def random_mask(self, key: jax.Array, params: dict) -> dict:
-        leaves, structure = jax.tree.flatten(params)
-        keys = jax.tree.unflatten(structure, list(jax.random.split(key, len(leaves))))
-        return jax.tree.map(
-            lambda k, leaf, n: largest(jax.random.bits(k, leaf.shape), n), keys, params, self.kept(params)
-        )
+        return jax.tree.map(largest, random_bits(key, params), self.kept(params))
 
     def round(self, problem: Problem, state: dict, at: At) -> dict:
         own, held = state["client_params"], jax.tree.map(lambda mask: mask.astype(jnp.float32), state["masks"])
@@ -106,19 +103,23 @@ class DisPFL(Decentralised):
             return jax.tree.map(jnp.multiply, problem.project(params), mask)
 
         params = self.train(problem.loss, params, data, train_key, epochs=self.epochs, project=under_mask)
-        leaves, structure = jax.tree.flatten(params)
         if self.regrow == "gradient":
             batch = random_batch(data, batch_key, self.batch_size)
             gradient = jax.grad(lambda params: problem.loss(params, batch)[0])(params)
             wanted = jax.tree.map(_size, gradient)
         else:
-            keys = jax.tree.unflatten(structure, list(jax.random.split(random_key, len(leaves))))
-            wanted = jax.tree.map(lambda key, leaf: jax.random.bits(key, leaf.shape) >> 1, keys, params)
+            wanted = jax.tree.map(lambda bits: bits >> 1, random_bits(random_key, params))
         after = jax.tree.map(
             lambda leaf, mask, new, count: renew(_size(leaf), mask, new, count, renewed),
             params, mask, wanted, self.kept(params),
         )  # fmt: skip
         return params, after
+
+
+def random_bits(key: jax.Array, params: Any) -> Any:
+    """Random unsigned integers in the params' shapes."""
+    keys = optax.tree.split_key_like(key, params)
+    return jax.tree.map(lambda key, leaf: jax.random.bits(key, leaf.shape), keys, params)
 
 
 def _size(leaf: jax.Array) -> jax.Array:

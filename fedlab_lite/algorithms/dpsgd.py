@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import jax
 import optax
 
-from fedlab_lite.algorithms.decentralised import Decentralised, Gossip
+from fedlab_lite.algorithms.decentralised import Decentralised, Gossip, inside
 from fedlab_lite.clients import ClientData
 from fedlab_lite.errors import choose
 from fedlab_lite.problem import At, Problem
@@ -37,4 +37,4 @@ class DPSGD(Gossip, Decentralised):
         if self.order == "mix_first":
             return {"client_params": self.for_cohort(problem, self.client_update, at, mixed)}
         new = optax.tree.add(mixed, self.for_cohort(problem, self.one_step, at, own))
-        return {"client_params": problem.for_clients(problem.project, new) if problem.model.constrained else new}
+        return {"client_params": inside(problem, problem.project, new)}
