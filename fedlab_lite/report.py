@@ -145,6 +145,18 @@ def notebooks_markdown(found: Mapping[Item, Result]) -> str:
     return "\n".join(lines)
 
 
+def course_markdown() -> str:
+    """The table of the course for notebooks/README.md: a path, each lesson with what it asks and what it takes."""
+    lines = ["| lesson | what you can answer at its end | after | reading | runs |", "| --- " * 5 + "|"]
+    for item in (item for item in papers.items(of=(papers.COURSE,)) if item.notebook.exists()):
+        about, (where, what) = papers.item(*item), title(item)
+        after = ", ".join(map(str, about["needs"])) or "–"
+        runs = duration(papers.estimate(*item, "quick")["minutes"])
+        link = f"[{where}: {what}]({item.paper}/{item.stem}.ipynb)"
+        lines.append(f"| {link} | {about['question']} | {after} | {about['reading']} min | {runs} |")
+    return "\n".join(lines)
+
+
 def first_cell(item: Item, result: Result | None) -> str:
     """What a notebook's first cell shows of its committed result: the picture, the verdict and why."""
     picture = f"![{title(item)[0]}](../../figures/{item.paper}/{item.stem}.png)\n\n" if result else ""
@@ -177,12 +189,14 @@ def generated() -> dict[Path, str]:
     readme, guide = files.project_root() / "README.md", files.notebooks_dir() / "README.md"
     said = {
         readme: refresh(readme.read_text(), "papers", papers_markdown(found)),
-        guide: refresh(guide.read_text(), "notebooks", notebooks_markdown(found)),
+        guide: refresh(refresh(guide.read_text(), "course", course_markdown()), "notebooks", notebooks_markdown(found)),
     }
     for paper in papers.PAPERS:
         if papers.load(paper).get("items"):
             said[files.figures_dir() / paper / "README.md"] = page(paper, found)
     for item in papers.items(of=papers.ALL):
+        if "claim" not in papers.item(*item):
+            continue  # a lesson tests none
         said[notebook.path(item)] = _with_result(notebook.path(item), item, found.get(item))
     return said
 

@@ -131,7 +131,8 @@ def test_report_write_refreshes_what_is_generated(checkout, capsys):
     write_result(folder=checkout / "figures")
     (checkout / "README.md").write_text("top\n<!-- papers:begin -->\nold\n<!-- papers:end -->\nbottom\n")
     (checkout / "notebooks").mkdir()
-    (checkout / "notebooks" / "README.md").write_text("<!-- notebooks:begin -->\n<!-- notebooks:end -->\n")
+    marks = [f"<!-- {name}:{end} -->\n" for name in ("course", "notebooks") for end in ("begin", "end")]
+    (checkout / "notebooks" / "README.md").write_text("".join(marks))
     title = {"cell_type": "markdown", "metadata": {}, "source": ["# T\n<!-- result:begin -->\n<!-- result:end -->\n"]}
     typed = ["preset: str = 'quick'\n", "num_rounds: int | None = None\n"]
     parameters = {"cell_type": "code", "metadata": {"tags": ["parameters"]}, "source": typed}
@@ -146,7 +147,7 @@ def test_report_write_refreshes_what_is_generated(checkout, capsys):
     assert text.endswith("<!-- papers:end -->\nbottom\n")
     assert "| 0 | 1 | 0 | 0 | 17 |" in text  # FeDEQ: one of 18 reproduced
     table = (checkout / "notebooks" / "README.md").read_text()
-    assert sum(line.startswith("| [") for line in table.splitlines()) == len(papers.items())
+    assert sum(line.startswith("| [") for line in table.splitlines()) == len(papers.items(of=papers.ALL))
     assert "[reproduced](../figures/fedeq/README.md)" in table
     page = (checkout / "figures" / "fedeq" / "README.md").read_text()
     for part in ("it learns, by 12 points", "| mlp | 1,235 | 2,000 |", "-p num_rounds '7'", "**not yet run**"):

@@ -182,7 +182,7 @@ def test_the_course_is_no_paper():
         papers.items("learn/11")
     assert papers.items("learn/11", papers.ALL) == [papers.Item("learn", "11_how_fast")]
     for item in chapters:
-        assert papers.item(*item)["claim"]
+        assert papers.item(*item)["question"]
         assert papers.published(*item) == []
         assert all(papers.estimate(*item, preset)["minutes"] <= 1 for preset in papers.PRESETS)
 
