@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int, Key, PyTree
 
+from fedlab_lite.data.rows import apart, is_rows
 from fedlab_lite.errors import InputError, choose
 from fedlab_lite.sharding import CLIENTS, EVERYWHERE, mesh
 
@@ -41,7 +42,11 @@ class Batch(NamedTuple):
 
 def rows_of(tree: PyTree, rows: Int[Array, "..."] | int) -> PyTree:
     """Rows of a tree of `[n, ...]`, or one row."""
-    return jax.tree.map(lambda leaf: jnp.asarray(leaf)[rows], tree)
+
+    def of(leaf):
+        return jnp.asarray(leaf[rows] if is_rows(leaf) else jnp.asarray(leaf)[rows])
+
+    return jax.tree.map(of, tree, is_leaf=is_rows)
 
 
 def for_clients(
@@ -51,7 +56,7 @@ def for_clients(
 
     Args:
       fn: one client's function.
-      stacked: trees whose leaves have the clients on axis 0.
+      stacked: trees whose leaves have the clients on axis 0; pools of `Rows` are seen whole, by their places.
       shared: trees that every client sees whole; a name for what `fn` would close over.
       executor: 'loop', 'map', 'vmap', or 'auto': map on CPU, vmap on an accelerator.
       clients_at_once: how many clients a device batches with 'vmap', which is what sets the memory; None: all it has.
@@ -67,15 +72,21 @@ def for_clients(
         raise InputError(f"clients_at_once is {clients_at_once}; at least one client has to be computed at a time")
     if executor == "auto":
         executor = "map" if jax.default_backend() == "cpu" else "vmap"
-    rows = jax.tree.leaves(stacked)[0].shape[0]
+    stacked, pools, together = apart(stacked)
+    shared = (pools, *shared)
+    rows = stacked[0].shape[0]
+
+    def client(row, pools, *shared):
+        return fn(*together(row, pools), *shared)
+
     if executor == "loop":
-        one_client = jax.jit(fn)
-        results = [one_client(*rows_of(stacked, i), *shared) for i in range(rows)]
+        one_client = jax.jit(client)
+        results = [one_client(rows_of(stacked, i), *shared) for i in range(rows)]
         return jax.tree.map(lambda *leaves: jnp.stack(leaves), *results)
 
     def block(stacked, shared):
         def one(row):
-            return fn(*row, *shared)
+            return client(row, *shared)
 
         if executor == "map":
             return jax.lax.map(one, stacked)
@@ -199,11 +210,13 @@ def in_chunks(fn: Callable, rows: PyTree, size: Int[Array, ""], chunk: int) -> P
     The number of chunks follows `size`, so a small client's padding costs nothing. `fn` maps a tree of `[chunk, ...]`
     to a tree of `[chunk, ...]`, row by row.
     """
-    total = jax.tree.leaves(rows)[0].shape[0]
+    stacked, pools, together = apart(rows)
+    total = stacked[0].shape[0]
     chunk = min(chunk, total)
 
     def at(start):
-        return jax.tree.map(lambda leaf: jax.lax.dynamic_slice_in_dim(leaf, start, chunk), rows)
+        places = [jax.lax.dynamic_slice_in_dim(leaf, start, chunk) for leaf in stacked]
+        return jax.tree.map(jnp.asarray, together(places, pools), is_leaf=is_rows)
 
     shapes = jax.eval_shape(lambda: fn(at(0)))
     result = jax.tree.map(lambda leaf: jnp.zeros((total, *leaf.shape[1:]), leaf.dtype), shapes)

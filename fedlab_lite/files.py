@@ -65,9 +65,9 @@ def sha256_of_arrays(arrays: Mapping[str, np.ndarray], first: bytes = b"") -> st
     """SHA-256 (hex) of `first` and of the arrays' names, types, shapes and contents, in the mapping's order."""
     digest = hashlib.sha256(first)
     for name, array in arrays.items():
-        array = np.ascontiguousarray(array)
         digest.update(f"{name} {array.dtype.str} {array.shape}".encode())
-        digest.update(array)
+        for block in array.blocks() if hasattr(array, "blocks") else [array]:  # `Rows`, one client after the other
+            digest.update(np.ascontiguousarray(block))
     return digest.hexdigest()
 
 

@@ -32,7 +32,7 @@ def redeal(data: Federated, alpha: float, *, seed: int = 0) -> Federated:
 
     def pooled(x: np.ndarray, y: np.ndarray, size: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         rows = np.arange(x.shape[1]) < np.asarray(size)[:, None]
-        return np.asarray(x)[rows], np.asarray(y)[rows]
+        return np.asarray(x[rows]), np.asarray(y[rows])
 
     x, y = pooled(data.x, data.y, data.size)
     test_x, test_y = pooled(data.test_x, data.test_y, data.test_size)

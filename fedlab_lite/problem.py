@@ -13,6 +13,7 @@ from jaxtyping import Array, Bool, Float, Int, Key, PyTree, Shaped
 from fedlab_lite.channel import Channel, count
 from fedlab_lite.clients import Batch, ClientData, for_clients
 from fedlab_lite.data.federated import Federated
+from fedlab_lite.data.rows import apart
 from fedlab_lite.data.text import PAD
 from fedlab_lite.errors import choose
 from fedlab_lite.fusion import average
@@ -172,7 +173,10 @@ class Problem:
 
     def take(self, tree: PyTree, at: At) -> PyTree:
         """The cohort's rows of a tree stacked over all clients."""
-        return tree if at.everybody else take(tree, at.cohort)
+        if at.everybody:
+            return tree
+        stacked, pools, together = apart(tree)
+        return together(take(stacked, at.cohort), pools)
 
     def put(self, tree: PyTree, at: At, rows: PyTree) -> PyTree:
         """The tree with the cohort's rows replaced; everybody else keeps theirs."""

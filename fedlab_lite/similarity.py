@@ -93,5 +93,5 @@ def common_rows(data: Federated, per_client: int) -> np.ndarray:
     fewest = int(np.min(np.asarray(data.test_size)))
     if not 1 <= per_client <= fewest:
         raise InputError(f"{per_client} test rows of each client: choose 1 to {fewest}, what the smallest client has")
-    x = np.asarray(data.test_x)[:, :per_client]
+    x = np.asarray(data.test_x[:, :per_client])
     return x.reshape(-1, *x.shape[2:])

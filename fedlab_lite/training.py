@@ -20,6 +20,7 @@ import numpy as np
 import fedlab_lite
 from fedlab_lite.algorithms.base import Algorithm
 from fedlab_lite.data.federated import Federated
+from fedlab_lite.data.rows import apart
 from fedlab_lite.errors import InputError
 from fedlab_lite.history import History
 from fedlab_lite.metrics import constant_answer, evaluate, message_bytes
@@ -87,8 +88,11 @@ def place_problem(problem: Problem) -> Problem:
         own, test = placed(data.num_clients), placed(len(data.test_size))
         where = {"x": own, "y": own, "budget": own, "test_x": test, "test_y": test, "test_size": test}
         where |= {"size": replicated(), "shared_x": replicated()}
-        arrays = {name: (getattr(data, name), place) for name, place in where.items()}
-        return replace(data, **{name: put_on_devices(*pair) for name, pair in arrays.items() if pair[0] is not None})
+        there = {name: place for name, place in where.items() if getattr(data, name) is not None}
+        stacked, pools, together = apart({name: getattr(data, name) for name in there})
+        spots = jax.tree.leaves(there)
+        stacked = [put_on_devices(leaf, spot) for leaf, spot in zip(stacked, spots, strict=True)]
+        return replace(data, **together(stacked, put_on_devices(pools, replicated())))
 
     rest = put_on_devices((problem.graph, problem.weight, problem.channel), replicated())
     moved = dict(zip(("graph", "weight", "channel"), rest, strict=True))

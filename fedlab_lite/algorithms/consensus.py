@@ -15,7 +15,9 @@ from fedlab_lite.problem import Problem
 def features_of(problem: Problem) -> Any:
     """What the model's representation gives for one row: shapes, nothing is computed."""
     params = jax.eval_shape(problem.model.init, jax.random.key(0))
-    return jax.eval_shape(problem.model.represent, params, problem.data.x[0, :1])
+    return jax.eval_shape(
+        problem.model.represent, params, jax.ShapeDtypeStruct((1, *problem.data.input_shape), problem.data.x.dtype)
+    )
 
 
 def row_distances(problem: Problem, u: dict, u_0: dict, x: jax.Array, budget: Any = None) -> jax.Array:

@@ -1,13 +1,15 @@
 """Federated: the stacked arrays that everything else reads. Pool: samples before they are dealt to clients."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
+from fedlab_lite.data.rows import POOL_BEYOND, Rows, is_rows
 from fedlab_lite.data.text import PAD
 from fedlab_lite.errors import InputError, choose
 from fedlab_lite.files import sha256_of_arrays
@@ -41,7 +43,8 @@ class Pool(NamedTuple):
 class Federated:
     """The data of all clients, stacked on axis 0; a pytree, so it passes through `jit` as an argument.
 
-    Clients are ragged: of client i only the first `size[i]` rows count, what follows is zeros. Pixels stay uint8.
+    Clients are ragged: of client i only the first `size[i]` rows count, what follows is zeros. Pixels stay uint8. Where
+    most of a large x would be padding it is `Rows`: each row once, and the places of each client's.
 
     Example:
       >>> two = [(np.zeros((n, 4), np.float32), np.arange(n)) for n in (1, 3)]
@@ -50,10 +53,10 @@ class Federated:
       ((2, 3, 4), [1, 3], 2, (4,))
     """
 
-    x: np.ndarray  # [clients, n_max, ...]
+    x: np.ndarray | Rows  # [clients, n_max, ...]
     y: np.ndarray  # [clients, n_max, ...] int32; float32 where the task is regression
     size: np.ndarray  # [clients] int32
-    test_x: np.ndarray  # [clients, test_max, ...]; or [1, test_max, ...], one test set for all
+    test_x: np.ndarray | Rows  # [clients, test_max, ...]; or [1, test_max, ...], one test set for all
     test_y: np.ndarray  # [clients, test_max, ...], or [1, ...]; of y's type
     test_size: np.ndarray  # [clients] int32, or [1]
     shared_x: np.ndarray  # [shared, ...], unlabelled, on the server; may be of length 0
@@ -175,7 +178,7 @@ class Federated:
         """
         if not 0 < share < 1:
             raise InputError(f"the share to hold out is {share}; give one between 0 and 1, for example 0.2")
-        x, y, size = np.asarray(self.x), np.asarray(self.y), np.asarray(self.size)
+        x, y, size = self.x if is_rows(self.x) else np.asarray(self.x), np.asarray(self.y), np.asarray(self.size)
         count = np.maximum(1, np.floor(share * size)).astype(np.int32)
         if (count >= size).any():
             client = int(np.argmax(count >= size))
@@ -277,15 +280,22 @@ def _narrow(array: np.ndarray) -> np.ndarray:
     return array.astype({"f8": np.float32, "i8": np.int32, "u8": np.uint32}.get(array.dtype.str[1:], array.dtype))
 
 
-def _pad(part: list[tuple[np.ndarray, np.ndarray]], y_type: np.dtype) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _pad(
+    part: list[tuple[np.ndarray, np.ndarray]], y_type: np.dtype
+) -> tuple[np.ndarray | Rows, np.ndarray, np.ndarray]:
     size = np.array([len(x) for x, _ in part], np.int32)
-    stacked = []
-    for k, dtype in ((0, _narrow(part[0][0][:0]).dtype), (1, y_type)):
+    x_type, places = _narrow(part[0][0][:0]).dtype, len(part) * int(size.max())
+
+    def padded(k: int, dtype: np.dtype) -> np.ndarray:
         rows = np.zeros((len(part), size.max(), *part[0][k].shape[1:]), dtype)
         for client, pair in enumerate(part):
             rows[client, : size[client]] = pair[k]
-        stacked.append(rows)
-    return stacked[0], stacked[1], size
+        return rows
+
+    cost = places * x_type.itemsize * math.prod(part[0][0].shape[1:])
+    if cost > POOL_BEYOND and places > 2 * size.sum():
+        return Rows.of([x.astype(x_type, copy=False) for x, _ in part]), padded(1, y_type), size
+    return padded(0, x_type), padded(1, y_type), size
 
 
 def _first(size: np.ndarray, length: int) -> np.ndarray:
@@ -293,9 +303,11 @@ def _first(size: np.ndarray, length: int) -> np.ndarray:
     return np.arange(length) < size[:, None]
 
 
-def _packed(array: np.ndarray, rows: np.ndarray) -> np.ndarray:
+def _packed(array: Any, rows: np.ndarray, fill: int = 0) -> Any:
     """Of each client the `rows` (True in `[clients, n_max]`) from place 0 on, then zeros to the most of any client."""
+    if is_rows(array):
+        return replace(array, place=_packed(array.place, rows, fill=len(array.pool) - 1))
     size = rows.sum(1)
-    packed = np.zeros((len(array), size.max(), *array.shape[2:]), array.dtype)
+    packed = np.full((len(array), size.max(), *array.shape[2:]), fill, array.dtype)
     packed[_first(size, size.max())] = array[rows]
     return packed
