@@ -36,12 +36,12 @@ def redeal(data: Federated, alpha: float, *, seed: int = 0) -> Federated:
 
     x, y = pooled(data.x, data.y, data.size)
     test_x, test_y = pooled(data.test_x, data.test_y, data.test_size)
-    train, test, _ = dirichlet_capped(y, test_y, data.num_clients, alpha, seed=seed)
+    train, test, given = dirichlet_capped(y, test_y, data.num_clients, alpha, seed=seed)
     return Federated.stack(
         [(x[rows], y[rows]) for rows in train],
         [(test_x[rows], test_y[rows]) for rows in test],
         name=data.name,
-        source=data.source,
+        source=data.source + (f", rows given to new workers short of them: {given}" if given else ""),
         num_classes=data.num_classes,
     )
 

@@ -140,26 +140,15 @@ class Budget:
         return epsilon_of(self.noise_multiplier, self.delta, **number) if rounds else 0.0
 
     def affordable(self, num_rounds: int) -> int:
-        """`num_rounds`, or as many of them as fit. Raises `InputError` where not one does."""
+        """`num_rounds`, or as many as fit. Raises `InputError`, with a noise that would do, where not one does."""
         if num_rounds and not self.rounds:
-            raise InputError(self._says(1))
+            rate = {"sampling_rate": self.sampling_rate}
+            noise = noise_multiplier_for(self.epsilon, self.delta, rounds=self.messages, **rate)
+            raise InputError(
+                f"one round costs epsilon = {self.spent(1):.3g} at delta = {self.delta:g}, the budget is "
+                f"{self.epsilon:g}: none fits with a noise multiplier of {self.noise_multiplier:g}; use {noise:.4g}"
+            )
         return min(num_rounds, self.rounds) if num_rounds else 0
-
-    def check(self, num_rounds: int) -> None:
-        """Raise `InputError`, saying how many rounds and what noise would do, where so many do not fit."""
-        if num_rounds > 0 and num_rounds > self.rounds:
-            raise InputError(self._says(num_rounds))
-
-    def _says(self, num_rounds: int) -> str:
-        noise = noise_multiplier_for(
-            self.epsilon, self.delta, rounds=num_rounds * self.messages, sampling_rate=self.sampling_rate
-        )
-        rounds, instead = ("round", "") if num_rounds == 1 else ("rounds", "take fewer rounds, or ")
-        return (
-            f"{num_rounds} {rounds} cost epsilon = {self.spent(num_rounds):.3g} at delta = {self.delta:g}, the budget "
-            f"is {self.epsilon:g}: {self.rounds} rounds fit with a noise multiplier of {self.noise_multiplier:g}; "
-            f"{instead}use a noise multiplier of {noise:.4g}"
-        )
 
 
 def _sampled(noise_multiplier: float, rounds: int, sampling_rate: float):
