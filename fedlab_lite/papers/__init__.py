@@ -60,12 +60,10 @@ def items(pattern: str = "*", of: Sequence[str] = PAPERS) -> list[Item]:
     pattern = pattern.removesuffix(".ipynb").removeprefix("notebooks/")
     found = [item for item in everything if fnmatch.fnmatch(str(item), pattern) or pattern in str(item)]
     if not found:
-        names = [str(item) for item in everything]
-        stems = {item.stem: str(item) for item in everything}
-        near = difflib.get_close_matches(pattern, names, 3) or [
-            stems[stem] for stem in difflib.get_close_matches(pattern, list(stems), 3, 0.4)
-        ]
-        raise InputError(f"no notebook matches {pattern!r}; near it: {', '.join(near or names)}")
+        starts = {name[: len(pattern)]: item for item in everything for name in (item.stem, str(item))}
+        near = [str(starts[start]) for start in difflib.get_close_matches(pattern, list(starts), 3)]
+        words = f"near it: {', '.join(dict.fromkeys(near))}" if near else "`fedlab list` shows all there are"
+        raise InputError(f"no notebook matches {pattern!r}; {words}")
     return found
 
 
