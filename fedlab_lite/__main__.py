@@ -14,12 +14,13 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 
-from fedlab_lite import book, files, notebook, papers, report, results
+from fedlab_lite import book, files, notebook, papers, progress, report, results
 from fedlab_lite.data import sources
 from fedlab_lite.errors import FedlabError, InputError, NotStoredError, choose
 from fedlab_lite.papers import Item
 
 Job = tuple[Item, str, dict]  # an item, its preset, parameters
+TIMEOUT = 4  # seconds that a scheduler has to answer
 EXTRAS = {  # of the package: which brings what is imported where it is used
     **dict.fromkeys(("h5py", "matplotlib", "networkx", "pooch"), "data"),
     "papermill": "notebooks",
@@ -43,6 +44,13 @@ def _values(pairs: Iterable[tuple[str, str]]) -> dict:
     return values
 
 
+def _number(text: str) -> int:
+    """A number of things at a time."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 1 on")
+    return int(text)
+
+
 def list_items(args: argparse.Namespace) -> None:
     from rich.table import Table
 
@@ -59,27 +67,39 @@ def _options(args: argparse.Namespace) -> dict:
     return {"force": args.force} | at_once
 
 
+def _preset(args: argparse.Namespace, values: dict, takes: bool = True) -> tuple[str | None, dict]:
+    """The preset and the other values: where a notebook takes a preset, `-p preset laptop` is `--preset laptop`."""
+    if "preset" not in values or not takes:
+        return args.preset, values
+    if args.preset not in (None, values["preset"]):
+        raise InputError(f"--preset {args.preset} and -p preset {values['preset']} are two presets; give one")
+    choose("preset", values["preset"], papers.PRESETS)
+    return values["preset"], {name: value for name, value in values.items() if name != "preset"}
+
+
 def compute(args: argparse.Namespace) -> None:
-    values = _values(args.parameter)
+    preset, values = _preset(args, _values(args.parameter))
     for item in papers.items(args.pattern):
-        count = notebook.compute(item, args.preset, values, **_options(args))
-        print(f"{item}  {args.preset}  {count} runs in {files.runs_dir()}", flush=True)
+        count = notebook.compute(item, preset or "quick", values, **_options(args))
+        print(f"{item}  {preset or 'quick'}  {count} runs in {files.runs_dir()}", flush=True)
 
 
 def _jobs(args: argparse.Namespace) -> list[Job]:
     """What to run, checked before anything is computed."""
-    values = _values(args.parameter)
+    values, jobs = _values(args.parameter), []
     if args.committed:
-        jobs = []
         for item, result in results.committed().items():
-            known = notebook.parameters(notebook.path(item)).keys() - {"preset"}
-            before = {k: v for k, v in result["parameters"].items() if k in known and v is not None}
-            jobs.append((item, args.preset or result["preset"], before | values))
+            known = notebook.parameters(notebook.path(item)).keys()
+            before = {k: v for k, v in result["parameters"].items() if k in known - {"preset"} and v is not None}
+            preset, own = _preset(args, values, "preset" in known)
+            jobs.append((item, preset or result["preset"], before | own))
         if not jobs:
             raise InputError(f"no results in {files.figures_dir()}; run a notebook first")
     else:
         found = papers.headlines() if args.headline else papers.items(args.pattern, papers.ALL)
-        jobs = [(item, args.preset or "quick", values) for item in found]
+        for item in found:
+            preset, own = _preset(args, values, "preset" in notebook.parameters(notebook.path(item)))
+            jobs.append((item, preset or "quick", own))
     for item, preset, own in jobs:
         file = notebook.path(item)
         notebook.check_parameters(file, notebook.with_preset(file, preset, own))
@@ -89,6 +109,7 @@ def _jobs(args: argparse.Namespace) -> list[Job]:
 def _distributed(jobs: list[Job], args: argparse.Namespace) -> Iterable[Callable[[], str]]:
     """The jobs on a Dask cluster, as functions that wait for a result, in the order in which they end."""
     try:
+        import dask
         from distributed import Client, KilledWorker, LocalCluster, as_completed
     except ImportError as error:
         raise InputError("--jobs and --dask need Dask: pip install 'fedlab-lite[dist]'") from error
@@ -97,20 +118,29 @@ def _distributed(jobs: list[Job], args: argparse.Namespace) -> Iterable[Callable
         try:
             return future.result()
         except KilledWorker as error:
-            why = "its Dask worker was killed, again and again, most likely for want of memory"
+            why = "its Dask worker was killed, twice, most likely for want of memory"
             raise notebook.NotebookFailed(f"{items[future.key]}: {why}; try fewer --jobs, or a smaller one") from error
 
     with contextlib.ExitStack() as stack:
         cluster = args.dask
         if not cluster:
             fraction = "XLA_PYTHON_CLIENT_MEM_FRACTION"  # of a GPU's memory, which each worker takes when it starts
-            own = {"env": {fraction: os.environ.get(fraction, f"{0.9 / args.jobs:.3f}")}}
+            own = {"env": {"FEDLAB_BATCH": "1", fraction: os.environ.get(fraction, f"{0.9 / args.jobs:.3f}")}}
             quiet = {
                 "dashboard_address": ":0",
                 "silence_logs": logging.CRITICAL,
             }  # a free port; errors come with results
+            stack.enter_context(
+                dask.config.set({"distributed.scheduler.allowed-failures": 1})
+            )  # a killed one: once more
             cluster = stack.enter_context(LocalCluster(n_workers=args.jobs, threads_per_worker=1, **own, **quiet))
-        client = stack.enter_context(Client(cluster))
+        try:
+            client = stack.enter_context(Client(cluster, timeout=TIMEOUT))
+        except (OSError, ValueError, TimeoutError) as error:
+            raise InputError(
+                f"no Dask scheduler answers at {cluster} within {TIMEOUT} s ({type(error).__name__}); is it running "
+                "(`dask scheduler`), and is that its address, as tcp://host:8786?"
+            ) from error
         items, running, waiting = {}, as_completed(), iter(jobs)
 
         def submit(count: int | None) -> None:
@@ -132,18 +162,20 @@ def run(args: argparse.Namespace) -> int:
         if asked:
             os.environ[name] = "1"  # kernels and workers inherit it
     if args.dask or args.jobs > 1:
-        waiting = _distributed(jobs, args)
-    else:
-        waiting = (partial(notebook.produce, *job, **_options(args)) for job in jobs)
+        waiting, shown = _distributed(jobs, args), None
+    else:  # each has bars of its own
+        waiting, shown = (partial(notebook.produce, *job, **_options(args)) for job in jobs), False
     worst = 0
-    for done, finish in enumerate(waiting, start=1):
-        try:
-            print(f"[{done}/{len(jobs)}] {finish()}", flush=True)
-        except NotStoredError as error:
-            print(f"[{done}/{len(jobs)}] left as it is: {error}", flush=True)
-        except (notebook.NotebookFailed, FedlabError) as error:  # the others may still succeed
-            worst = max(worst, 1 if isinstance(error, notebook.NotebookFailed) else 2)
-            print(f"[{done}/{len(jobs)}] error: {error}", file=sys.stderr, flush=True)
+    with progress.progress_bar("notebooks", len(jobs), shown, "done") as tick:
+        for done, finish in enumerate(waiting, start=1):
+            try:
+                print(f"[{done}/{len(jobs)}] {finish()}", flush=True)
+            except NotStoredError as error:
+                print(f"[{done}/{len(jobs)}] left as it is: {error}", flush=True)
+            except (notebook.NotebookFailed, FedlabError) as error:  # the others may still succeed
+                worst = max(worst, 1 if isinstance(error, notebook.NotebookFailed) else 2)
+                print(f"[{done}/{len(jobs)}] error: {error}", file=sys.stderr, flush=True)
+            tick(1)
     return worst
 
 
@@ -199,8 +231,8 @@ def parser() -> argparse.ArgumentParser:
 
     pattern = {"metavar": "PATTERN", "help": "part of <paper>/<notebook>, or a shell pattern over it"}
 
-    def options(sub: argparse.ArgumentParser, preset: str | None) -> None:
-        sub.add_argument("--preset", default=preset, metavar="|".join(papers.PRESETS), help="size (default: quick)")
+    def options(sub: argparse.ArgumentParser) -> None:
+        sub.add_argument("--preset", metavar="|".join(papers.PRESETS), help="size (default: quick)")
         sub.add_argument(
             "-p",
             "--parameter",
@@ -210,11 +242,12 @@ def parser() -> argparse.ArgumentParser:
             metavar=("NAME", "VALUE"),
             help="replace a parameter; again for more",
         )
-        at_once = {"type": int, "metavar": "N"}
+        at_once = {"type": _number, "metavar": "N"}
         sub.add_argument("--clients-at-once", **at_once, help="clients that an accelerator batches (default: all)")
         text = "seeds and members of a sweep that one program batches (default: 1; more for an accelerator)"
         sub.add_argument("--trajectories-at-once", default=1, **at_once, help=text)
         sub.add_argument("--force", action="store_true", help="forget stored runs; damaged files are set aside")
+        sub.add_argument("-q", "--quiet", action="store_true", help="say nothing but what went wrong")
 
     sub = command("list", list_items, "What there is, and how long it takes.", "list", "list tab0", "list 'fedeq/fig*'")
     sub.add_argument("pattern", nargs="?", default="*", **pattern)
@@ -228,7 +261,7 @@ def parser() -> argparse.ArgumentParser:
         "compute fedeq/tab03 -p num_rounds 50 -p seeds 0,1,2",
     )
     sub.add_argument("pattern", **pattern)
-    options(sub, "quick")
+    options(sub)
 
     sub = command(
         "run",
@@ -244,10 +277,12 @@ def parser() -> argparse.ArgumentParser:
     which.add_argument("pattern", nargs="?", **pattern)
     which.add_argument("--headline", action="store_true", help="the headline notebook of each paper")
     which.add_argument("--committed", action="store_true", help="every figure there is, at the preset that it was made")
-    options(sub, None)
+    options(sub)
     sub.add_argument("--stored", action="store_true", help="train nothing: leave out what is not stored")
     sub.add_argument("--commit", action="store_true", help="write to figures/, which git tracks, not to build/figures/")
-    sub.add_argument("--jobs", type=int, default=1, metavar="N", help="notebooks at a time, on a local Dask cluster")
+    sub.add_argument(
+        "--jobs", type=_number, default=1, metavar="N", help="notebooks at a time, on a local Dask cluster"
+    )
     sub.add_argument("--dask", metavar="ADDRESS", help="run on the Dask cluster whose scheduler this is")
 
     sub = command(
@@ -288,7 +323,11 @@ def parser() -> argparse.ArgumentParser:
 def main(argv: list[str] | None = None) -> int:
     args = parser().parse_args(argv)
     try:
-        return args.function(args) or 0
+        with contextlib.ExitStack() as stack:
+            if getattr(args, "quiet", False):
+                os.environ["FEDLAB_BATCH"] = "1"  # kernels and workers inherit it
+                stack.enter_context(contextlib.redirect_stdout(stack.enter_context(open(os.devnull, "w"))))
+            return args.function(args) or 0
     except FedlabError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

@@ -158,7 +158,7 @@ def test_unknown_items():
 
 @pytest.mark.parametrize(("paper", "item"), [("../../x", "y"), ("fedeq", "../../x"), ("fedeq", "/tmp/x"), ("", "")])
 def test_nothing_is_written_outside_the_figures(folders, paper, item):
-    with pytest.raises(InputError, match="unknown (paper|notebook of fedeq)"):
+    with pytest.raises(InputError, match=r"unknown (paper|table)"):
         results.save_figure(drawn(RUNS), paper, item, verdict=YES, preset="quick", metrics={}, histories=RUNS)
     assert list(folders.iterdir()) == []
 
