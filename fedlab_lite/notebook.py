@@ -101,7 +101,8 @@ def render(item: Item, preset: str, values: Mapping[str, Any], output: Path | No
     values = with_preset(file, preset, values)
     check_parameters(file, values)
     output = output or files.rendered_dir() / preset / item.paper / file.name
-    output.parent.mkdir(parents=True, exist_ok=True)
+    files.check_writable(output.parent)
+    unfinished = output.with_name(f".{output.name}")  # Papermill writes after each cell, and a kill leaves a part
     values = {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
     watched, waiting = progress.watched(), progress.every_minute(lambda: f"{item}: its notebook runs")
     # The kernel inherits both: no progress bars in a stored notebook, and of a GPU's memory no more than it needs,
@@ -114,7 +115,7 @@ def render(item: Item, preset: str, values: Mapping[str, Any], output: Path | No
 
         def execute() -> None:
             with contextlib.closing(ensure_event_loop()):
-                papermill.execute_notebook(str(file), str(output), values, kernel_name="python3", **quiet)
+                papermill.execute_notebook(str(file), str(unfinished), values, kernel_name="python3", **quiet)
 
         with ThreadPoolExecutor(1) as thread, waiting:  # in the main thread it would take Ctrl-C for itself
             thread.submit(execute).result()
@@ -124,6 +125,8 @@ def render(item: Item, preset: str, values: Mapping[str, Any], output: Path | No
             raise MissingDataError(error.evalue) from error
         raise NotebookFailed(f"{item} failed: {error.ename}: {error.evalue}\nwhere it stopped: {output}") from error
     finally:
+        if unfinished.exists():
+            unfinished.replace(output)
         for name, value in before.items():
             os.environ.pop(name) if value is None else os.environ.update({name: value})
     return output

@@ -2,11 +2,13 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
 import tomllib
 from importlib import metadata
+from pathlib import Path
 
 import nbformat
 import pytest
@@ -14,7 +16,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from fedlab_lite import files, notebook, papers, progress, store
-from fedlab_lite.__main__ import EXTRAS, main
+from fedlab_lite.commands import EXTRAS, main
 from fedlab_lite.errors import InputError, MissingDataError
 from fedlab_lite.papers import Item
 
@@ -33,6 +35,16 @@ def write_notebook(item=ITEM, body="print(preset, num_rounds)", parameters=None)
     file.parent.mkdir(parents=True, exist_ok=True)
     nbformat.write(nbformat.v4.new_notebook(cells=cells, metadata=metadata), file)
     return file
+
+
+PIPES = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+
+
+def wait_for(done, seconds):
+    until = time.monotonic() + seconds
+    while not done():
+        assert time.monotonic() < until
+        time.sleep(0.05)
 
 
 @pytest.fixture
@@ -186,7 +198,7 @@ class Block:
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
 sys.meta_path.insert(0, Block())
-from fedlab_lite.__main__ import main
+from fedlab_lite.commands import main
 sys.exit(main(sys.argv[1:]))
 """
 
@@ -471,15 +483,58 @@ def test_produce_computes_with_the_parameters_that_runs_take(checkout, monkeypat
     ]
 
 
-def test_interrupted(checkout, monkeypatch, capsys):
-    write_notebook()
+INTERRUPTED = "interrupted; the same command goes on from the last checkpoint\n"
 
-    def interrupt(*args, **options):
-        raise KeyboardInterrupt
 
-    monkeypatch.setattr(notebook, "produce", interrupt)
-    assert main(["run", "fig04_mlp"]) == 130
-    assert "last checkpoint" in capsys.readouterr().err
+@pytest.mark.parametrize("seconds", [0.3, 0.7, 1.2])
+def test_interrupted_while_it_imports(seconds):
+    process = subprocess.Popen([sys.executable, "-m", "fedlab_lite", "report"], **PIPES)
+    time.sleep(seconds)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=2)
+    assert (process.returncode, err) in [(130, INTERRUPTED), (0, ""), (2, err)]  # or it was faster
+    assert "Traceback" not in err
+
+
+IN_A_KERNEL = """
+import sys
+from pathlib import Path
+from fedlab_lite import __main__, files, notebook
+root = Path(sys.argv[1])
+files.project_root = lambda: root
+notebook.compute = lambda *args, **options: 0
+sys.argv = ["fedlab", "run", "fig04_mlp"]
+sys.exit(__main__.main())
+"""
+
+
+def test_interrupted_while_a_notebook_runs(checkout):
+    """The kernel ends, too."""
+    write_notebook(
+        body=f"import os, time\nopen({str(checkout / 'pid')!r}, 'w').write(str(os.getpid()))\ntime.sleep(60)"
+    )
+    process = subprocess.Popen([sys.executable, "-c", IN_A_KERNEL, str(checkout)], **PIPES)
+    wait_for(lambda: (checkout / "pid").exists() and (checkout / "pid").read_text(), 60)
+    process.send_signal(signal.SIGINT)
+    assert process.communicate(timeout=2)[1] == INTERRUPTED
+    assert process.returncode == 130
+    wait_for(lambda: not Path(f"/proc/{(checkout / 'pid').read_text()}").exists(), 10)
+
+
+def test_interrupted_in_compiled_code():
+    """Python's own handler would wait for it to end."""
+    code = (
+        "import jax, jax.numpy as jnp\nfrom fedlab_lite.__main__ import end_when_interrupted\nend_when_interrupted()\n"
+    )
+    code += (
+        "print('now', flush=True)\njax.block_until_ready(jax.lax.fori_loop(0, 10**9, lambda i, x: x @ x, jnp.eye(99)))"
+    )
+    process = subprocess.Popen([sys.executable, "-c", code], **PIPES)
+    process.stdout.readline()
+    time.sleep(1)
+    process.send_signal(signal.SIGINT)
+    assert process.communicate(timeout=2)[1] == INTERRUPTED
+    assert process.returncode == 130
 
 
 def write_jobs(*presets):
