@@ -4,10 +4,10 @@ IMPORTED := fedlab_lite.figures, fedlab_lite.notebook, ipykernel.kernelapp, jupy
   pandas, papermill.execute, pytest, seaborn
 EACH_CORE := -n auto --dist worksteal
 # Tests that compile much, or start processes: `make test` has them, `make check` has not.
-SLOW := algorithms channel cli decentralised distributed equilibrium_input experiment export fedf_theory fusion gradients \
+SLOW := algorithms attacked channel cli decentralised distributed equilibrium_input experiment export fedf_theory fusion gradients \
   models models_deprl notebooks setup sharding train transformer tuning
 
-.PHONY: reproduce test check lint bench figures book clean
+.PHONY: reproduce test check lint bench attack figures book clean
 
 reproduce: .venv/ready  ## the headline notebook of each paper on the embedded data, then a line a claim
 	$(BIN)/fedlab run --headline
@@ -26,6 +26,9 @@ lint: .venv/ready
 
 bench: .venv/ready  ## speed: ours, the limits and, where the extra `bench` is installed, the peers, as ratios
 	$(BIN)/python -m pytest tests/benchmarks --benchmark-only --benchmark-quiet --benchmark-storage=build/benchmarks $(BENCH)
+
+attack: .venv/ready  ## kills, damaged files, full disks, two writers, bad input: a table of what came of it, in ten minutes
+	$(BIN)/python tests/attack.py
 
 figures: .venv/ready  ## every committed figure again from the runs behind it, without training
 	$(BIN)/fedlab run --committed --stored --commit --jobs 2

@@ -30,6 +30,7 @@ def setup(
       devices: CPU devices of this process; None: one a core, because small steps lose half their speed when XLA hands
         them between threads.
       cache: whether compiled programs are kept for the next process, in `$FEDLAB_CACHE/xla`; or the folder for them.
+        A damaged program is removed, with a warning, and compiled again.
       coordinator, num_processes, process_id: address (`host:port`) of process 0, how many processes compute together
         and which this one is; None: FEDLAB_COORDINATOR, FEDLAB_NUM_PROCESSES and FEDLAB_PROCESS_ID if they are set.
 
@@ -39,6 +40,8 @@ def setup(
     'JAX: '
     """
     import jax
+
+    from fedlab_lite import programs
 
     config, said, flags = jax.config, [], os.environ.get("XLA_FLAGS", "")
     if devices is not None and devices < 1:
@@ -61,6 +64,7 @@ def setup(
         said.append(f"already started with {jax.local_device_count()} devices, which stay")
     if cache is not False and (cache is not True or config.jax_compilation_cache_dir is None):
         config.update("jax_compilation_cache_dir", str(cache_dir() / "xla" if cache is True else cache))
+    programs.install()
     folder = config.jax_enable_compilation_cache and config.jax_compilation_cache_dir
     seconds = "jax_persistent_cache_min_compile_time_secs"
     if folder and seconds.upper() not in os.environ and getattr(config, seconds) == 1.0:  # JAX's default

@@ -1,306 +1,40 @@
-"""The command line: list, compute, run, report, book, data. `fedlab COMMAND --help` shows examples.
+"""`fedlab`: what comes before the imports, which take a second: how Ctrl-C ends. The rest is in `commands`."""
 
-Exit codes: 0 done; 1 a notebook failed; 2 the input was wrong or a file could not be read or written; 130 interrupted.
-"""
-
-import argparse
-import ast
-import contextlib
-import itertools
-import logging
 import os
+import signal
 import sys
-from collections.abc import Callable, Iterable
-from functools import partial
-from pathlib import Path
+import threading
 
-from fedlab_lite import book, files, notebook, papers, report, results
-from fedlab_lite.data import sources
-from fedlab_lite.errors import FedlabError, InputError, NotStoredError, choose
-from fedlab_lite.papers import Item
-
-Job = tuple[Item, str, dict]  # an item, its preset, parameters
-EXTRAS = {  # of the package: which brings what is imported where it is used
-    **dict.fromkeys(("h5py", "matplotlib", "networkx", "pooch"), "data"),
-    "papermill": "notebooks",
-}
+SAID = "interrupted; the same command goes on from the last checkpoint\n"
 
 
-def _console():
-    from rich.console import Console
+def end_when_interrupted() -> None:
+    """From now on Ctrl-C ends this process at once, whatever it does: one line on stderr and exit code 130.
 
-    return Console(width=None if sys.stdout.isatty() else 160, highlight=False)
+    A thread waits for the signal, because Python's own handler waits for compiled code to end. All files are written
+    whole or not at all, so nothing has to be tidied up; kernels and Dask's workers notice that their parent is gone.
+    """
+    reads, writes = os.pipe()
+    os.set_blocking(writes, False)
+    signal.set_wakeup_fd(writes, warn_on_full_buffer=False)
+    signal.signal(signal.SIGINT, lambda *_: None)
+    sys.warnoptions.append("ignore:resource_tracker")  # of Dask's semaphores, which end with this process
 
+    def wait() -> None:
+        while os.read(reads, 1)[0] != signal.SIGINT:
+            pass
+        bar = "\r\033[K\033[?25h" if os.isatty(2) else ""  # clear its line, show the cursor that it hid
+        os.write(2, f"{bar}{SAID}".encode())
+        os._exit(130)
 
-def _values(pairs: Iterable[tuple[str, str]]) -> dict:
-    """`-p NAME VALUE` pairs; a value is a Python literal if it is one, else text."""
-    values = {}
-    for name, text in pairs:
-        try:
-            values[name] = ast.literal_eval(text)
-        except (ValueError, SyntaxError):
-            values[name] = text
-    return values
-
-
-def list_items(args: argparse.Namespace) -> None:
-    from rich.table import Table
-
-    table = Table("notebook", "what it shows", *papers.PRESETS, show_lines=True)
-    for item in papers.items(args.pattern, papers.ALL):
-        minutes = [report.duration(papers.estimate(*item, preset)["minutes"]) for preset in papers.PRESETS]
-        table.add_row(str(item), papers.item(*item)["title"], *minutes)
-    _console().print(table)
+    threading.Thread(target=wait, daemon=True).start()
 
 
-def _options(args: argparse.Namespace) -> dict:
-    """What `experiment.run_all` takes beside the runs."""
-    at_once = {"trajectories_at_once": args.trajectories_at_once, "clients_at_once": args.clients_at_once}
-    return {"force": args.force} | at_once
+def main() -> int:
+    end_when_interrupted()
+    from fedlab_lite import commands
 
-
-def compute(args: argparse.Namespace) -> None:
-    values = _values(args.parameter)
-    for item in papers.items(args.pattern):
-        count = notebook.compute(item, args.preset, values, **_options(args))
-        print(f"{item}  {args.preset}  {count} runs in {files.runs_dir()}", flush=True)
-
-
-def _jobs(args: argparse.Namespace) -> list[Job]:
-    """What to run, checked before anything is computed."""
-    values = _values(args.parameter)
-    if args.committed:
-        jobs = []
-        for item, result in results.committed().items():
-            known = notebook.parameters(notebook.path(item)).keys() - {"preset"}
-            before = {k: v for k, v in result["parameters"].items() if k in known and v is not None}
-            jobs.append((item, args.preset or result["preset"], before | values))
-        if not jobs:
-            raise InputError(f"no results in {files.figures_dir()}; run a notebook first")
-    else:
-        found = papers.headlines() if args.headline else papers.items(args.pattern, papers.ALL)
-        jobs = [(item, args.preset or "quick", values) for item in found]
-    for item, preset, own in jobs:
-        file = notebook.path(item)
-        notebook.check_parameters(file, notebook.with_preset(file, preset, own))
-    return jobs
-
-
-def _distributed(jobs: list[Job], args: argparse.Namespace) -> Iterable[Callable[[], str]]:
-    """The jobs on a Dask cluster, as functions that wait for a result, in the order in which they end."""
-    try:
-        from distributed import Client, KilledWorker, LocalCluster, as_completed
-    except ImportError as error:
-        raise InputError("--jobs and --dask need Dask: pip install 'fedlab-lite[dist]'") from error
-
-    def finish(future) -> str:
-        try:
-            return future.result()
-        except KilledWorker as error:
-            why = "its Dask worker was killed, again and again, most likely for want of memory"
-            raise notebook.NotebookFailed(f"{items[future.key]}: {why}; try fewer --jobs, or a smaller one") from error
-
-    with contextlib.ExitStack() as stack:
-        cluster = args.dask
-        if not cluster:
-            fraction = "XLA_PYTHON_CLIENT_MEM_FRACTION"  # of a GPU's memory, which each worker takes when it starts
-            own = {"env": {fraction: os.environ.get(fraction, f"{0.9 / args.jobs:.3f}")}}
-            quiet = {
-                "dashboard_address": ":0",
-                "silence_logs": logging.CRITICAL,
-            }  # a free port; errors come with results
-            cluster = stack.enter_context(LocalCluster(n_workers=args.jobs, threads_per_worker=1, **own, **quiet))
-        client = stack.enter_context(Client(cluster))
-        items, running, waiting = {}, as_completed(), iter(jobs)
-
-        def submit(count: int | None) -> None:
-            for job in itertools.islice(waiting, count):
-                future = client.submit(notebook.produce, *job, **_options(args), pure=False)
-                items[future.key] = job[0]
-                running.add(future)
-
-        # Dask blames a worker's death on all that waits there; so nothing waits at our own.
-        submit(None if args.dask else args.jobs)
-        for future in running:
-            submit(1)
-            yield partial(finish, future)
-
-
-def run(args: argparse.Namespace) -> int:
-    jobs = _jobs(args)
-    for name, asked in (("FEDLAB_STORED_ONLY", args.stored), ("FEDLAB_COMMIT", args.commit)):
-        if asked:
-            os.environ[name] = "1"  # kernels and workers inherit it
-    if args.dask or args.jobs > 1:
-        waiting = _distributed(jobs, args)
-    else:
-        waiting = (partial(notebook.produce, *job, **_options(args)) for job in jobs)
-    worst = 0
-    for done, finish in enumerate(waiting, start=1):
-        try:
-            print(f"[{done}/{len(jobs)}] {finish()}", flush=True)
-        except NotStoredError as error:
-            print(f"[{done}/{len(jobs)}] left as it is: {error}", flush=True)
-        except (notebook.NotebookFailed, FedlabError) as error:  # the others may still succeed
-            worst = max(worst, 1 if isinstance(error, notebook.NotebookFailed) else 2)
-            print(f"[{done}/{len(jobs)}] error: {error}", file=sys.stderr, flush=True)
-    return worst
-
-
-def show_report(args: argparse.Namespace) -> None:
-    if args.write:
-        for file in report.write():
-            print(file)
-        return
-    found = results.drafts()
-    if not args.drafts:
-        found = results.committed() | found  # what this machine ran itself stands for what was committed
-    if not found:
-        raise InputError(f"no results in {files.drafts_dir()} yet; `fedlab run --headline` makes some")
-    print(*report.lines(found, _console().width, args.full), sep="\n")
-    print(f"figures and numbers: {files.drafts_dir()} (own runs), {files.figures_dir()} (committed)")
-
-
-def make_book(args: argparse.Namespace) -> None:
-    print(book.build(args.output or files.project_root() / "build" / "book" / "html", args.only or None))
-
-
-def data(args: argparse.Namespace) -> None:
-    if args.action == "fetch":
-        if args.name is None:
-            raise InputError(f"say which data set to fetch: {', '.join(sources.SOURCES)}")
-        for path in sources.fetch(args.name):
-            print(path)
-        return
-    if args.name:
-        choose("data set", args.name, sources.SOURCES)
-    for row in sources.status():
-        if args.name in (None, row.name):
-            print(f"{row.name}: {row.state}  {row.source}".rstrip())
-            if row.how:
-                print(row.how)
-
-
-def parser() -> argparse.ArgumentParser:
-    top = argparse.ArgumentParser(prog="fedlab", description="Figures and tables of the papers, again.")
-    commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
-
-    def command(name: str, function: Callable, about: str, *examples: str) -> argparse.ArgumentParser:
-        lines = "\n".join(f"  fedlab {example}" for example in examples)
-        sub = commands.add_parser(
-            name,
-            help=about,
-            description=about,
-            epilog=f"examples:\n{lines}",
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-        )
-        sub.set_defaults(function=function)
-        return sub
-
-    pattern = {"metavar": "PATTERN", "help": "part of <paper>/<notebook>, or a shell pattern over it"}
-
-    def options(sub: argparse.ArgumentParser, preset: str | None) -> None:
-        sub.add_argument("--preset", default=preset, metavar="|".join(papers.PRESETS), help="size (default: quick)")
-        sub.add_argument(
-            "-p",
-            "--parameter",
-            nargs=2,
-            action="append",
-            default=[],
-            metavar=("NAME", "VALUE"),
-            help="replace a parameter; again for more",
-        )
-        at_once = {"type": int, "metavar": "N"}
-        sub.add_argument("--clients-at-once", **at_once, help="clients that an accelerator batches (default: all)")
-        text = "seeds and members of a sweep that one program batches (default: 1; more for an accelerator)"
-        sub.add_argument("--trajectories-at-once", default=1, **at_once, help=text)
-        sub.add_argument("--force", action="store_true", help="forget stored runs; damaged files are set aside")
-
-    sub = command("list", list_items, "What there is, and how long it takes.", "list", "list tab0", "list 'fedeq/fig*'")
-    sub.add_argument("pattern", nargs="?", default="*", **pattern)
-
-    sub = command(
-        "compute",
-        compute,
-        "Fill the run store, without notebooks: needs numpy, jax, flax and optax; glyphs and digits also matplotlib.",
-        "compute fedeq/tab03",
-        "compute fedeq/fig04 --preset laptop",
-        "compute fedeq/tab03 -p num_rounds 50 -p seeds 0,1,2",
-    )
-    sub.add_argument("pattern", **pattern)
-    options(sub, "quick")
-
-    sub = command(
-        "run",
-        run,
-        "Compute what is missing, then run the notebooks: figures, and rendered notebooks under build/.",
-        "run fedeq/tab03",
-        "run fedeq/fig04 --preset laptop -p num_rounds 20",
-        "run 'fedeq/*' --jobs 2",
-        "run --headline",
-        "run --committed",
-    )
-    which = sub.add_mutually_exclusive_group(required=True)
-    which.add_argument("pattern", nargs="?", **pattern)
-    which.add_argument("--headline", action="store_true", help="the headline notebook of each paper")
-    which.add_argument("--committed", action="store_true", help="every figure there is, at the preset that it was made")
-    options(sub, None)
-    sub.add_argument("--stored", action="store_true", help="train nothing: leave out what is not stored")
-    sub.add_argument("--commit", action="store_true", help="write to figures/, which git tracks, not to build/figures/")
-    sub.add_argument("--jobs", type=int, default=1, metavar="N", help="notebooks at a time, on a local Dask cluster")
-    sub.add_argument("--dask", metavar="ADDRESS", help="run on the Dask cluster whose scheduler this is")
-
-    sub = command(
-        "report",
-        show_report,
-        "A line a claim: its verdict and why. Own runs where there are some, else what is committed.",
-        "report",
-        "report --full",
-        "report --write",
-    )
-    sub.add_argument("--full", action="store_true", help="with all numbers, ours / published")
-    sub.add_argument("--drafts", action="store_true", help="own runs alone")
-    sub.add_argument("--write", action="store_true", help="bring READMEs, results pages and notebooks up to date")
-
-    sub = command(
-        "book",
-        make_book,
-        "The notebooks as a static site: of each what `run` rendered at the largest preset, else without outputs.",
-        "book",
-        "book fedeq/fig04 learn --output site",
-    )
-    sub.add_argument("only", nargs="*", metavar="PART", help="part of <paper>/<notebook>: those alone (default: all)")
-    sub.add_argument("--output", type=Path, metavar="FOLDER", help="where the site goes (default: build/book/html)")
-
-    sub = command(
-        "data",
-        data,
-        "Real data sets: what is there, and fetching what is not.",
-        "data status",
-        "data status cifar10",
-        "data fetch fashion_mnist",
-    )
-    sub.add_argument("action", choices=("status", "fetch"))
-    sub.add_argument("name", nargs="?", metavar="NAME", help="a data set")
-    return top
-
-
-def main(argv: list[str] | None = None) -> int:
-    args = parser().parse_args(argv)
-    try:
-        return args.function(args) or 0
-    except FedlabError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    except ModuleNotFoundError as error:
-        if error.name not in EXTRAS:
-            raise
-        needs = f"this needs {error.name}, which is not installed: pip install 'fedlab-lite[{EXTRAS[error.name]}]'"
-        print(f"error: {needs}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("interrupted; the same command goes on from the last checkpoint", file=sys.stderr)
-        return 130
+    return commands.main()
 
 
 if __name__ == "__main__":

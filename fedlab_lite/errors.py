@@ -33,17 +33,20 @@ class BudgetWarning(UserWarning):
 
 
 def choose(kind: str, name: str, options) -> None:
-    """Raise `InputError` with a suggestion unless `name` is one of `options`.
+    """Raise `InputError` unless `name` is one of `options`: with the near ones, or with all where none is near.
 
     >>> choose("preset", "quikc", ["quick", "laptop"])
     Traceback (most recent call last):
-    fedlab_lite.errors.InputError: unknown preset 'quikc'; did you mean 'quick'? (known: laptop, quick)
+    fedlab_lite.errors.InputError: unknown preset 'quikc'; did you mean 'quick'?
+    >>> choose("preset", "huge", ["quick", "laptop"])
+    Traceback (most recent call last):
+    fedlab_lite.errors.InputError: unknown preset 'huge' (known: laptop, quick)
     """
     import difflib
 
     options = sorted(options)
     if name in options:
         return
-    near = difflib.get_close_matches(str(name), options, n=1)
-    hint = f"; did you mean {near[0]!r}?" if near else ""
-    raise InputError(f"unknown {kind} {name!r}{hint} (known: {', '.join(options)})")
+    near = difflib.get_close_matches(str(name), options, n=3)
+    hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else f" (known: {', '.join(options)})"
+    raise InputError(f"unknown {kind} {name!r}{hint}")

@@ -191,6 +191,8 @@ def run_all(
     if programs and os.environ.get("FEDLAB_STORED_ONLY"):
         count = sum(map(len, programs.values()))
         raise NotStoredError(f"{count} of the runs are not stored, and only stored ones may be shown")
+    if programs:
+        files.check_writable(files.runs_dir())
     for same in programs.values():
         waiting = list(same.values())
         for first in range(0, len(waiting), trajectories_at_once):

@@ -5,7 +5,9 @@
 | FEDLAB_CACHE   | the user's cache folder       | embedded data, compiled programs                       |
 | FEDLAB_DATA    | $FEDLAB_CACHE/data            | real data sets: official archives or `<name>.npz`      |
 | FEDLAB_RUNS    | $FEDLAB_CACHE/runs            | the run store: finished runs and checkpoints           |
-| FEDLAB_FIGURES | figures/ beside this package  | committed results: `<paper>/<stem>.svg .png .json`     |
+| FEDLAB_FIGURES | figures/ of the checkout      | committed results: `<paper>/<stem>.svg .png .json`     |
+
+Where there is no checkout (an installed package), figures and pages go to the working directory.
 """
 
 import hashlib
@@ -13,15 +15,22 @@ import os
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from fedlab_lite.errors import OutputError
 
+if TYPE_CHECKING:
+    import numpy as np
+
+
+def is_checkout() -> bool:
+    """Whether this package is that of a checkout, with notebooks and figures beside it."""
+    return (Path(__file__).resolve().parent.parent / "pyproject.toml").is_file()
+
 
 def project_root() -> Path:
-    """The checkout that holds `notebooks/` and `figures/`."""
-    return Path(__file__).resolve().parent.parent
+    """The checkout that holds `notebooks/` and `figures/`; the working directory where the package is installed."""
+    return Path(__file__).resolve().parent.parent if is_checkout() else Path.cwd()
 
 
 def _folder(variable: str, default: Path) -> Path:
@@ -61,8 +70,10 @@ def rendered_dir() -> Path:
     return project_root() / "build" / "notebooks"
 
 
-def sha256_of_arrays(arrays: Mapping[str, np.ndarray], first: bytes = b"") -> str:
+def sha256_of_arrays(arrays: "Mapping[str, np.ndarray]", first: bytes = b"") -> str:
     """SHA-256 (hex) of `first` and of the arrays' names, types, shapes and contents, in the mapping's order."""
+    import numpy as np  # here, because the command line begins with this module, and must not take long
+
     digest = hashlib.sha256(first)
     for name, array in arrays.items():
         digest.update(f"{name} {array.dtype.str} {array.shape}".encode())
@@ -91,8 +102,26 @@ def write_atomic(path: Path, content: bytes) -> Path:
     except OSError as error:
         if temporary is not None:
             Path(temporary).unlink(missing_ok=True)
-        raise OutputError(
-            f"cannot write {path}: {error.strerror or error}. What was there before is untouched; "
-            f"free some space, make {path.parent} writable, or point its FEDLAB_* variable elsewhere."
-        ) from error
+        raise cannot_write(path, error) from error
     return path
+
+
+def cannot_write(path: Path, error: OSError) -> OutputError:
+    """The error of a file that could not be written, with what may be done about it."""
+    blocking = next((folder for folder in path.parents if folder.exists() and not folder.is_dir()), None)
+    why = f"{blocking} is a file, not a folder" if blocking else f"{error.strerror or error}"
+    return OutputError(
+        f"cannot write {path}: {why}. What was there before is untouched; "
+        f"free some space, make {path.parent} writable, or point its FEDLAB_* variable elsewhere."
+    )
+
+
+def check_writable(folder: Path) -> None:
+    """Raise `OutputError` now, not after hours of work, where nothing can be written to a folder."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(prefix=".", suffix=".tmp", dir=folder) as file:
+            file.write(bytes(2**16))
+            file.flush()
+    except OSError as error:
+        raise cannot_write(folder / "…", error) from error

@@ -1,6 +1,7 @@
 """Notebooks as files: what parameters one has, whether values fit them, and running one through papermill."""
 
 import ast
+import contextlib
 import inspect
 import json
 import logging
@@ -8,6 +9,7 @@ import os
 import textwrap
 import time
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -92,15 +94,17 @@ def render(item: Item, preset: str, values: Mapping[str, Any], output: Path | No
       `NotebookFailed` if a cell raises anything else.
     """
     import papermill
+    from jupyter_core.utils import ensure_event_loop
 
     logging.getLogger("papermill").setLevel(logging.ERROR)  # its check of names does not understand `int | None`
     file = path(item)
     values = with_preset(file, preset, values)
     check_parameters(file, values)
     output = output or files.rendered_dir() / preset / item.paper / file.name
-    output.parent.mkdir(parents=True, exist_ok=True)
+    files.check_writable(output.parent)
+    unfinished = output.with_name(f".{output.name}")  # Papermill writes after each cell, and a kill leaves a part
     values = {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
-    watched = progress.watched()
+    watched, waiting = progress.watched(), progress.every_minute(lambda: f"{item}: its notebook runs")
     # The kernel inherits both: no progress bars in a stored notebook, and of a GPU's memory no more than it needs,
     # because this process may have computed, and holds its share.
     batch = {"FEDLAB_BATCH": "1", "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
@@ -108,7 +112,13 @@ def render(item: Item, preset: str, values: Mapping[str, Any], output: Path | No
     os.environ.update(batch)
     try:
         quiet = {"progress_bar": watched, "extra_arguments": ["--log-level=ERROR"]}  # of the kernel
-        papermill.execute_notebook(str(file), str(output), values, kernel_name="python3", **quiet)
+
+        def execute() -> None:
+            with contextlib.closing(ensure_event_loop()):
+                papermill.execute_notebook(str(file), str(unfinished), values, kernel_name="python3", **quiet)
+
+        with ThreadPoolExecutor(1) as thread, waiting:  # in the main thread it would take Ctrl-C for itself
+            thread.submit(execute).result()
     except papermill.PapermillExecutionError as error:
         if "claim" in papers.item(*item):  # a lesson of the course has none
             results.save_failure(item, preset, values, f"{error.ename}: {error.evalue.partition(chr(10))[0]}")
@@ -116,6 +126,8 @@ def render(item: Item, preset: str, values: Mapping[str, Any], output: Path | No
             raise MissingDataError(error.evalue) from error
         raise NotebookFailed(f"{item} failed: {error.ename}: {error.evalue}\nwhere it stopped: {output}") from error
     finally:
+        if unfinished.exists():
+            unfinished.replace(output)
         for name, value in before.items():
             os.environ.pop(name) if value is None else os.environ.update({name: value})
     return output

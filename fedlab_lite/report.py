@@ -202,6 +202,8 @@ def generated() -> dict[Path, str]:
 
 
 def write() -> list[Path]:
-    """Bring all of them up to date; returns the files that were not."""
+    """Bring all of them up to date; returns the files that were not. Raises `InputError` outside a checkout."""
+    if not files.is_checkout():
+        raise InputError("the pages and READMEs are those of a checkout of the project, and this package is installed")
     stale = {file: text for file, text in generated().items() if not file.exists() or file.read_text() != text}
     return [files.write_atomic(file, text.encode()) for file, text in stale.items()]

@@ -62,7 +62,10 @@ def _normal(value, hint):
 
 
 def _options(kind: str, name: str, options, types: Mapping[str, type]) -> Options:
-    pairs = dict(options)
+    try:
+        pairs = dict(options)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{kind}_options are a dictionary, or pairs (name, value), not {options!r}") from error
     for option, value in pairs.items():
         choose(f"option of {kind} {name}", option, types)
         check_type(f"{option} of {kind} {name}", value, types[option])

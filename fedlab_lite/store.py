@@ -18,8 +18,6 @@ import hashlib
 import io
 import json
 import time
-import zipfile
-import zlib
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -28,7 +26,7 @@ import numpy as np
 from flax import serialization
 
 from fedlab_lite.errors import CorruptFileError, InputError
-from fedlab_lite.files import figures_dir, runs_dir, sha256_of_arrays, write_atomic
+from fedlab_lite.files import cannot_write, figures_dir, runs_dir, sha256_of_arrays, write_atomic
 from fedlab_lite.history import History
 from fedlab_lite.sharding import to_host
 
@@ -41,7 +39,9 @@ _META += ("seeds", "num_rounds", "about", "headline", "constant", "test_labels",
 
 
 def path(name: str, kind: str) -> Path:
-    """Where `kind` ('npz', 'curves.npz', 'ckpt', 'state') of the run `name` is written."""
+    """Where `kind` ('npz', 'curves.npz', 'ckpt', 'state') of the run `name` is written: in the store, nowhere else."""
+    if "/" in kind or "\\" in kind:
+        raise InputError(f"{kind!r} is part of a file's name in {runs_dir()}; take letters, digits and dashes")
     return runs_dir() / f"{name}.{kind}"
 
 
@@ -101,16 +101,19 @@ def set_aside(name: str) -> None:
     ]  # histories, and numbers from final states
     for file, read in [*taken, (path(name, "ckpt"), load_tree), (path(name, "state"), load_tree)]:
         try:
-            read(file)
-            file.unlink(missing_ok=True)
-        except CorruptFileError:
-            file.replace(file.with_name(f"{file.name}.corrupt"))
+            try:
+                if read(file) is not None:
+                    file.unlink()
+            except CorruptFileError:
+                file.replace(file.with_name(f"{file.name}.corrupt"))
+        except OSError as error:  # a read-only disk; a second directory in its place
+            raise cannot_write(file, error) from error
 
 
 def sweep() -> None:
     """Remove what processes that were killed while writing have left; an hour old, so nobody writes it any more."""
     for file in runs_dir().glob(".*.tmp"):
-        with contextlib.suppress(FileNotFoundError):
+        with contextlib.suppress(OSError):
             if time.time() - file.stat().st_mtime > 3600:
                 file.unlink()
 
@@ -136,26 +139,27 @@ def _write(file: Path, content: bytes) -> Path:
     return write_atomic(file, content) if jax.process_index() == 0 else file
 
 
+def _content(file: Path) -> bytes | None:
+    """None where there is no such file; `CorruptFileError` for one that cannot be read, a directory among them."""
+    try:
+        return file.read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise corrupt(file, error.strerror or str(error)) from error
+
+
 def load_arrays(file: Path) -> tuple[dict[str, np.ndarray], dict] | None:
     """What `save_arrays` wrote, None where there is no such file; `CorruptFileError` otherwise."""
-    try:
-        content = file.read_bytes()
-    except FileNotFoundError:
+    content = _content(file)
+    if content is None:
         return None
     try:
         with np.load(io.BytesIO(content), allow_pickle=False) as archive:
             arrays = dict(archive)
         meta = json.loads(arrays.pop("meta").tobytes())
         checksum = meta.pop("checksum")
-    except (
-        ValueError,
-        KeyError,
-        EOFError,
-        OSError,
-        NotImplementedError,
-        zipfile.BadZipFile,
-        zlib.error,
-    ) as error:
+    except Exception as error:  # whatever a damaged or crafted archive makes of zip and NumPy
         raise corrupt(file, f"{type(error).__name__}: {error}") from error
     if checksum != _digest(arrays, meta):
         raise corrupt(file, "its checksum does not match its content")
@@ -217,9 +221,8 @@ def save_tree(file: Path, tree: dict) -> Path:
 
 def load_tree(file: Path) -> dict | None:
     """The dictionary that `save_tree` wrote, None where there is no such file; `CorruptFileError` otherwise."""
-    try:
-        content = file.read_bytes()
-    except FileNotFoundError:
+    content = _content(file)
+    if content is None:
         return None
     header, _, payload = content.partition(b"\n")
     if header != _HEADER + hashlib.sha256(payload).hexdigest().encode():

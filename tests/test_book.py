@@ -6,7 +6,7 @@ import nbformat
 import pytest
 
 from fedlab_lite import book, files, papers
-from fedlab_lite.__main__ import main
+from fedlab_lite.commands import main
 from fedlab_lite.errors import InputError
 from fedlab_lite.papers import Item
 

@@ -2,18 +2,21 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 import tomllib
 from importlib import metadata
+from pathlib import Path
 
 import nbformat
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from fedlab_lite import files, notebook, papers, store
-from fedlab_lite.__main__ import EXTRAS, main
+from fedlab_lite import files, notebook, papers, progress, store
+from fedlab_lite.commands import EXTRAS, main
 from fedlab_lite.errors import InputError, MissingDataError
 from fedlab_lite.papers import Item
 
@@ -32,6 +35,16 @@ def write_notebook(item=ITEM, body="print(preset, num_rounds)", parameters=None)
     file.parent.mkdir(parents=True, exist_ok=True)
     nbformat.write(nbformat.v4.new_notebook(cells=cells, metadata=metadata), file)
     return file
+
+
+PIPES = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+
+
+def wait_for(done, seconds):
+    until = time.monotonic() + seconds
+    while not done():
+        assert time.monotonic() < until
+        time.sleep(0.05)
 
 
 @pytest.fixture
@@ -186,7 +199,7 @@ class Block:
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
 sys.meta_path.insert(0, Block())
-from fedlab_lite.__main__ import main
+from fedlab_lite.commands import main
 sys.exit(main(sys.argv[1:]))
 """
 
@@ -258,7 +271,13 @@ def test_extras_bring_what_is_missing():
             ["compute", "fig04_mlp", "-p", "dataset", "cifar10", "-p", "partition", "iid"],
             "cifar10 is not on this machine",
         ),
+        (["compute", "fig04_mlp", "--preset", "quick", "-p", "preset", "paper"], "are two presets; give one"),
+        (["compute", "fig04_mlp", "-p", "preset", "papre"], "unknown preset 'papre'; did you mean 'paper'?"),
+        (["compute", "fig04_mlp", "-p", "paper", "fedeq"], "unknown parameter of fedeq/fig04_mlp_vs_deq_mlp at quick"),
+        (["compute", "fig04_mlp", "-p", "width", "0"], "model 'mlp' cannot be built for inputs"),
+        (["compute", "fig04_mlp", "-p", "seeds", "9223372036854775808,"], "seeds must be different integers from 0"),
         (["run", "tab99"], "no notebook matches 'tab99'"),
+        (["run", "fedeq/tab99"], "near it: fedeq/tab0"),
     ],
 )
 def test_bad_input_is_a_message_and_exit_code_2(arguments, message, capsys):
@@ -270,7 +289,32 @@ def test_bad_input_is_a_message_and_exit_code_2(arguments, message, capsys):
     assert not files.runs_dir().exists()
 
 
-@pytest.mark.parametrize("arguments", [[], ["run"], ["nonsense"], ["run", "tab03", "-p", "alone"]])
+def test_a_typo_gets_the_near_names_alone(capsys):
+    for typo, near in (("fedeq/tab99", "fedeq/tab0"), ("fig04_mpl", str(ITEM)), ("tab3", "/tab03_")):
+        assert main(["run", typo]) == 2
+        err = capsys.readouterr().err
+        assert near in err
+        assert err.count("/") <= 4
+    assert main(["run", "zzz"]) == 2
+    assert "`fedlab list` shows all" in capsys.readouterr().err
+
+
+def test_an_installed_package_writes_to_the_working_directory(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(files, "is_checkout", lambda: False)
+    monkeypatch.delenv("FEDLAB_FIGURES")
+    monkeypatch.chdir(tmp_path)
+    assert files.drafts_dir() == tmp_path / "build" / "figures"
+    assert main(["report", "--write"]) == 2
+    assert "are those of a checkout" in capsys.readouterr().err
+    assert main(["run", "fig04_mlp"]) == 2
+    assert "notebooks run from a checkout" in capsys.readouterr().err
+
+
+NUMBERS = [["run", "tab03", "--jobs", number] for number in ("0", "-1", "two", "1.5")]
+NUMBERS += [["compute", "tab03", "--clients-at-once", "0"], ["compute", "tab03", "--trajectories-at-once", "0"]]
+
+
+@pytest.mark.parametrize("arguments", [[], ["run"], ["nonsense"], ["run", "tab03", "-p", "alone"], *NUMBERS])
 def test_usage_errors(arguments, capsys):
     with pytest.raises(SystemExit) as stopped:
         main(arguments)
@@ -356,6 +400,43 @@ def test_run_checks_parameters_before_it_computes(checkout, produced, capsys, ex
     assert produced == []
 
 
+def test_the_preset_may_be_given_as_a_parameter(checkout, produced):
+    write_notebook()
+    assert main(["run", "fig04_mlp", "-p", "preset", "paper", "-p", "num_rounds", "3"]) == 0
+    assert produced.pop() == ("fedeq/fig04_mlp_vs_deq_mlp", "paper", {"num_rounds": 3}, False)
+    write_result(preset="laptop")
+    assert main(["run", "--committed", "-p", "preset", "quick"]) == 0
+    assert produced.pop() == ("fedeq/fig04_mlp_vs_deq_mlp", "quick", {"num_rounds": 7}, False)
+
+
+def test_quiet(checkout, produced, monkeypatch, capsys):
+    monkeypatch.setenv("FEDLAB_BATCH", "")
+    write_notebook()
+    assert main(["run", "fig04_mlp", "--quiet"]) == 0
+    assert produced
+    assert capsys.readouterr().out == ""
+    assert os.environ["FEDLAB_BATCH"] == "1"  # no bars either
+    assert main(["run", "fig04_mpl", "--quiet"]) == 2
+    assert "no notebook matches" in capsys.readouterr().err
+
+
+def test_a_log_gets_a_line_a_minute(monkeypatch, capsys):
+    for name in ("CI", "FEDLAB_BATCH", "PYTEST_CURRENT_TEST"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(progress, "SECONDS", 0.02)
+    for shown, said in ((None, "training: 3 of 9 rounds, 0 min\n"), (False, "")):
+        with progress.progress_bar("training", 9, shown) as advance:
+            advance(3)
+            time.sleep(0.1)
+        err = capsys.readouterr().err
+        assert err.startswith(said)
+        assert bool(err) == bool(said)
+    monkeypatch.setenv("FEDLAB_BATCH", "1")
+    with progress.progress_bar("training", 9):
+        time.sleep(0.05)
+    assert capsys.readouterr().err == ""
+
+
 def test_a_notebook_that_is_not_written_yet(checkout, produced, capsys):
     assert main(["run", "fig04_mlp"]) == 2
     assert "fig04_mlp_vs_deq_mlp.ipynb is not there" in capsys.readouterr().err
@@ -403,15 +484,58 @@ def test_produce_computes_with_the_parameters_that_runs_take(checkout, monkeypat
     ]
 
 
-def test_interrupted(checkout, monkeypatch, capsys):
-    write_notebook()
+INTERRUPTED = "interrupted; the same command goes on from the last checkpoint\n"
 
-    def interrupt(*args, **options):
-        raise KeyboardInterrupt
 
-    monkeypatch.setattr(notebook, "produce", interrupt)
-    assert main(["run", "fig04_mlp"]) == 130
-    assert "last checkpoint" in capsys.readouterr().err
+@pytest.mark.parametrize("seconds", [0.3, 0.7, 1.2])
+def test_interrupted_while_it_imports(seconds):
+    process = subprocess.Popen([sys.executable, "-m", "fedlab_lite", "report"], **PIPES)
+    time.sleep(seconds)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=2)
+    assert (process.returncode, err) in [(130, INTERRUPTED), (0, ""), (2, err)]  # or it was faster
+    assert "Traceback" not in err
+
+
+IN_A_KERNEL = """
+import sys
+from pathlib import Path
+from fedlab_lite import __main__, files, notebook
+root = Path(sys.argv[1])
+files.project_root = lambda: root
+notebook.compute = lambda *args, **options: 0
+sys.argv = ["fedlab", "run", "fig04_mlp"]
+sys.exit(__main__.main())
+"""
+
+
+def test_interrupted_while_a_notebook_runs(checkout):
+    """The kernel ends, too."""
+    write_notebook(
+        body=f"import os, time\nopen({str(checkout / 'pid')!r}, 'w').write(str(os.getpid()))\ntime.sleep(60)"
+    )
+    process = subprocess.Popen([sys.executable, "-c", IN_A_KERNEL, str(checkout)], **PIPES)
+    wait_for(lambda: (checkout / "pid").exists() and (checkout / "pid").read_text(), 60)
+    process.send_signal(signal.SIGINT)
+    assert process.communicate(timeout=2)[1] == INTERRUPTED
+    assert process.returncode == 130
+    wait_for(lambda: not Path(f"/proc/{(checkout / 'pid').read_text()}").exists(), 10)
+
+
+def test_interrupted_in_compiled_code():
+    """Python's own handler would wait for it to end."""
+    code = (
+        "import jax, jax.numpy as jnp\nfrom fedlab_lite.__main__ import end_when_interrupted\nend_when_interrupted()\n"
+    )
+    code += (
+        "print('now', flush=True)\njax.block_until_ready(jax.lax.fori_loop(0, 10**9, lambda i, x: x @ x, jnp.eye(99)))"
+    )
+    process = subprocess.Popen([sys.executable, "-c", code], **PIPES)
+    process.stdout.readline()
+    time.sleep(1)
+    process.send_signal(signal.SIGINT)
+    assert process.communicate(timeout=2)[1] == INTERRUPTED
+    assert process.returncode == 130
 
 
 def write_jobs(*presets):
@@ -447,27 +571,38 @@ def test_jobs_run_on_a_dask_cluster(checkout, monkeypatch, capsys, fraction):
     assert "/3] fedeq/fig04_mlp_vs_deq_mlp laptop {'num_rounds': 7} False\n" in captured.out
     assert "/3] fedeq/fig05_rho quick {'num_rounds': 7} False\n" in captured.out
     assert "/3] error: fedeq/tab03_accuracy failed\n" in captured.err
-    assert workers == [{"XLA_PYTHON_CLIENT_MEM_FRACTION": fraction or "0.450"}]
+    assert workers == [{"FEDLAB_BATCH": "1", "XLA_PYTHON_CLIENT_MEM_FRACTION": fraction or "0.450"}]
+
+
+@pytest.mark.parametrize("address", ["nowhere.invalid:1", "127.0.0.1:1", "no address"])
+def test_a_scheduler_that_does_not_answer(checkout, produced, capsys, address):
+    write_notebook()
+    began = time.monotonic()
+    assert main(["run", "fig04_mlp", "--dask", address]) == 2
+    assert f"no Dask scheduler answers at {address}" in capsys.readouterr().err
+    assert time.monotonic() - began < 7  # 5 s, and the import of Dask
 
 
 def test_a_killed_dask_worker_is_its_notebooks_error(checkout, monkeypatch, capsys):
-    """And a worker has as many devices as a run without Dask: the same run gives the same bits."""
-    import dask
+    """It is tried again once. And a worker has as many devices as a run without Dask: the same run, the same bits."""
+    tries = checkout / "tries"
 
     def produce(item, preset, values, force, **options):
         import os
 
         if item.stem == "tab03_accuracy":
+            with open(tries, "a") as file:
+                print("once", file=file)
             os.kill(os.getpid(), 9)
         return f"{item} {os.environ.get('JAX_NUM_CPU_DEVICES')} {os.environ['XLA_PYTHON_CLIENT_MEM_FRACTION']}"
 
     write_jobs("quick", "quick", "quick")
     monkeypatch.setattr(notebook, "produce", produce)
     monkeypatch.delenv("JAX_NUM_CPU_DEVICES", raising=False)
-    with dask.config.set({"distributed.scheduler.allowed-failures": 0}):
-        assert main(["run", "--committed", "--jobs", "2"]) == 1
+    assert main(["run", "--committed", "--jobs", "2"]) == 1
     captured = capsys.readouterr()
-    assert "/3] error: fedeq/tab03_accuracy: its Dask worker was killed" in captured.err
+    assert "/3] error: fedeq/tab03_accuracy: its Dask worker was killed, twice" in captured.err
+    assert len((checkout / "tries").read_text().splitlines()) == 2
     for done in ("fedeq/fig04_mlp_vs_deq_mlp", "fedeq/fig05_rho"):
         assert f"/3] {done} None 0.450\n" in captured.out
 

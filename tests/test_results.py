@@ -156,6 +156,13 @@ def test_unknown_items():
         )  # fmt: skip
 
 
+@pytest.mark.parametrize(("paper", "item"), [("../../x", "y"), ("fedeq", "../../x"), ("fedeq", "/tmp/x"), ("", "")])
+def test_nothing_is_written_outside_the_figures(folders, paper, item):
+    with pytest.raises(InputError, match=r"unknown (paper|table)"):
+        results.save_figure(drawn(RUNS), paper, item, verdict=YES, preset="quick", metrics={}, histories=RUNS)
+    assert list(folders.iterdir()) == []
+
+
 def test_figures_folder_that_cannot_be_written(folders):
     (folders / "figures").write_text("a file, not a folder")
     with pytest.raises(OutputError, match=r"cannot write .*FEDLAB_"):

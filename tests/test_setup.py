@@ -100,6 +100,33 @@ def test_what_was_chosen_in_the_environment_stays(environment, state):
     assert ("not kept" in said) == (not cache or "JAX_ENABLE_COMPILATION_CACHE" in environment)
 
 
+def test_a_damaged_program_is_removed_and_said_once(tmp_path):
+    code = """
+import warnings
+from fedlab_lite import setup
+setup()
+import jax
+jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    value = float(jax.jit(lambda x: x * 2 + 1)(3.0))
+show(value, [str(each.message) for each in caught])
+"""
+    assert python(code, FEDLAB_CACHE=str(tmp_path)) == [7.0, []]
+    (file,) = tmp_path.glob("xla/jit__lambda*")
+    whole = file.read_bytes()
+    file.write_bytes(whole[:90] + bytes([whole[90] ^ 1]) + whole[91:])
+    said = f"{file} was damaged; it is removed, and the program compiled again"
+    assert python(code, FEDLAB_CACHE=str(tmp_path)) == [7.0, [said]]
+    assert python(code, FEDLAB_CACHE=str(tmp_path)) == [7.0, []]
+    (tmp_path / "file").write_text("")
+    value, said = python(code, FEDLAB_CACHE=str(tmp_path / "file"))
+    assert value == 7.0
+    (line,) = said
+    assert "compiled programs are not kept: cannot write" in line
+    assert "file is a file, not a folder" in line
+
+
 def test_setup_after_jax_has_started_does_no_harm():
     code = f"import jax\njax.devices()\nfrom fedlab_lite import setup\nsaid = [setup(devices=3)]{STATE}"
     *state, said = python(code, JAX_NUM_CPU_DEVICES="2")

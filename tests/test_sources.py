@@ -299,8 +299,18 @@ def test_femnist_archive_is_unpacked_into_the_cache(folder, monkeypatch, tmp_pat
     pool = sources.load("femnist")
     assert_femnist(pool)
     assert pool.source == "femnist (official)"
-    assert len(list((tmp_path / "cache").rglob("*.h5"))) == 2
+    unpacked = sorted((tmp_path / "cache").rglob("*.h5"))
+    assert [file.name for file in unpacked] == ["fed_emnist_test.h5", "fed_emnist_train.h5"]
     assert len(list(folder.iterdir())) == 1
+    assert_femnist(sources.load("femnist"))
+    for damage in (lambda b: b[:-7] + b"?" + b[-6:], lambda b: b[:-100], lambda b: b""):
+        whole = unpacked[1].read_bytes()
+        unpacked[1].write_bytes(damage(whole))
+        with pytest.raises(CorruptFileError, match=r"fed_emnist_train\.h5 is not what was unpacked .* remove it and"):
+            sources.load("femnist")
+        unpacked[1].unlink()
+        assert_femnist(sources.load("femnist"))  # unpacked again
+    unpacked[0].with_name("fed_emnist_test.h5.sha256").unlink()  # as of a kill between the two writes
     assert_femnist(sources.load("femnist"))
 
 

@@ -1,17 +1,22 @@
 """Files of the run store: what goes in comes out, damage is noticed, sizes are bounded."""
 
+import contextlib
+import io
 import os
+import zipfile
+from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from helpers import history
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from fedlab_lite import files, store
-from fedlab_lite.errors import CorruptFileError, OutputError
+from fedlab_lite import experiment, files, store
+from fedlab_lite.errors import CorruptFileError, InputError, OutputError
 
 ARRAYS = st.dictionaries(
     st.text("abc ", min_size=1, max_size=4).filter(lambda name: name.strip() == name),
@@ -104,3 +109,104 @@ def test_leftovers_of_killed_writers_are_swept_when_old(folders):
     os.utime(other, (0, 0))
     store.sweep()
     assert sorted(file.name for file in runs.iterdir()) == [".b.ckpt.y.tmp", "a.npz"]
+
+
+TINY = experiment.Settings(
+    dataset="textures", partition="iid", num_clients=2, num_rounds=1, train_size=20, test_size=10
+)
+
+
+@contextlib.contextmanager
+def read_only_disk():
+    """Root may write anywhere, so the refusal is simulated where the system would make it."""
+
+    def refuse(*args, **kwargs):
+        raise OSError(30, "Read-only file system")
+
+    calls = ((files.tempfile, "mkstemp"), (files.tempfile, "NamedTemporaryFile"), (os, "unlink"), (os, "replace"))
+    with pytest.MonkeyPatch.context() as patch:
+        for where, name in calls:
+            patch.setattr(where, name, refuse)
+        yield
+
+
+def test_a_read_only_store_can_be_read(folders):
+    settings = replace(TINY, model_options={"width": 4})
+    first = experiment.run(settings)
+    (file,) = files.runs_dir().iterdir()
+    file.with_suffix(".ckpt").write_bytes(b"")  # as of a kill between the last write and the removal
+    with read_only_disk():
+        assert experiment.run(settings).metrics["accuracy"].tolist() == first.metrics["accuracy"].tolist()
+        with pytest.raises(OutputError, match=r"cannot write .*: Read-only file system"):
+            experiment.run(settings, force=True)
+    assert file.exists()
+
+
+def test_what_cannot_be_stored_is_not_trained(folders, monkeypatch):
+    monkeypatch.setattr(experiment, "_compute", lambda *args: pytest.fail("it was trained"))
+    with read_only_disk(), pytest.raises(OutputError, match="Read-only"):
+        experiment.run(TINY)
+    files.runs_dir().rmdir()
+    files.runs_dir().write_text("")
+    with pytest.raises(OutputError, match="runs is a file, not a folder"):
+        experiment.run(TINY)
+
+
+def test_a_directory_in_a_runs_place(folders):
+    file = store.path("a", "npz")
+    (file / "something").mkdir(parents=True)
+    with pytest.raises(CorruptFileError, match=r"a\.npz is corrupt \(Is a directory\)"):
+        store.load_history("a")
+    store.set_aside("a")
+    assert (file.with_name("a.npz.corrupt") / "something").is_dir()
+    (file / "else").mkdir(parents=True)
+    with pytest.raises(OutputError, match=r"cannot write .*a\.npz"):  # there is one set aside already
+        store.set_aside("a")
+    store.path("b", "ckpt").mkdir()
+    with pytest.raises(CorruptFileError, match=r"b\.ckpt is corrupt \(Is a directory\)"):
+        store.load_tree(store.path("b", "ckpt"))
+
+
+def test_nothing_is_written_outside_the_store():
+    for kind in ("../../x.npz", "/tmp/x.npz", "a\\b"):
+        with pytest.raises(InputError, match="part of a file's name"):
+            store.path("a", kind)
+
+
+def test_a_history_of_many_clients_and_rounds_is_stored(folders):
+    rng = np.random.default_rng(0)
+    long = history(rng.random((1, 2501)), seeds=(0,))
+    long = replace(long, diverged=(False,), client_curves=rng.random((1, 2501, 1000), np.float32), settings=None)
+    store.save_history("long", long)
+    assert store.path("long", "npz").stat().st_size < store.MAX_BYTES
+    back = store.load_history("long")
+    np.testing.assert_array_equal(back.client_accuracy, long.client_accuracy)
+    np.testing.assert_allclose(back.client_curves, long.client_curves, atol=5e-4)
+
+
+def crafted(header: bytes) -> bytes:
+    """An archive whose one array has this header, and nothing behind it."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        archive.writestr("../../x.npy", b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header)
+    return buffer.getvalue()
+
+
+CRAFTED = {
+    "huge": b"{'descr': '<f8', 'fortran_order': False, 'shape': (1000000000000000,), }",
+    "negative": b"{'descr': '<f8', 'fortran_order': False, 'shape': (-1,), }",
+    "wider": b"{'descr': '<f8', 'fortran_order': False, 'shape': (10**30,), }",
+    "nested": b"(" * 5000,
+    "objects": b"{'descr': '|O', 'fortran_order': False, 'shape': (1,), }",
+    "code": b"__import__('os').mkdir('owned')",
+    "no text": b"\xff\x00",
+}
+
+
+@pytest.mark.parametrize("header", CRAFTED)
+def test_a_crafted_archive_is_corrupt(tmp_path, header):
+    file = tmp_path / "a.npz"
+    file.write_bytes(crafted(CRAFTED[header]))
+    with pytest.raises(CorruptFileError, match=r"a\.npz is corrupt"):
+        store.load_arrays(file)
+    assert list(tmp_path.iterdir()) == [file]

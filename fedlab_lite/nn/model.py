@@ -153,7 +153,7 @@ class Model:
             _outputs(model)
         except InputError:
             raise
-        except (TypeError, ValueError, AttributeError) as error:
+        except (TypeError, ValueError, AttributeError, ArithmeticError, IndexError) as error:
             raise InputError(
                 f"model {name!r} cannot be built for inputs {tuple(input_shape)}, {options}: {error}"
             ) from error

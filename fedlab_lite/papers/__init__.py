@@ -60,12 +60,15 @@ def items(pattern: str = "*", of: Sequence[str] = PAPERS) -> list[Item]:
     pattern = pattern.removesuffix(".ipynb").removeprefix("notebooks/")
     found = [item for item in everything if fnmatch.fnmatch(str(item), pattern) or pattern in str(item)]
     if not found:
-        names = [str(item) for item in everything]
-        stems = {item.stem: str(item) for item in everything}
-        near = difflib.get_close_matches(pattern, names, 3) or [
-            stems[stem] for stem in difflib.get_close_matches(pattern, list(stems), 3, 0.4)
-        ]
-        raise InputError(f"no notebook matches {pattern!r}; near it: {', '.join(near or names)}")
+
+        def alike(item: Item) -> tuple[float, ...]:
+            """How far the pattern is like the beginning of the item's name, then like all of it."""
+            pairs = [(name[: len(pattern) + 1], name) for name in (item.stem, str(item))]
+            return max(tuple(difflib.SequenceMatcher(None, pattern, part).ratio() for part in pair) for pair in pairs)
+
+        near = sorted((item for item in everything if alike(item)[0] > 0.6), key=alike, reverse=True)[:3]
+        words = f"near it: {', '.join(map(str, near))}" if near else "`fedlab list` shows all there are"
+        raise InputError(f"no notebook matches {pattern!r}; {words}")
     return found
 
 
@@ -148,7 +151,7 @@ def parameters(paper: str, stem: str, preset: str) -> set[str]:
     return set().union(*(_known(common | own) for common, own in flat))
 
 
-def settings(paper: str, stem: str, preset: str, **overrides) -> dict[str, Settings]:
+def settings(paper: str, stem: str, preset: str, /, **overrides) -> dict[str, Settings]:
     """The runs of an item by name ("run", or "column/run" where the preset has columns); none if it trains nothing.
 
     Args:
