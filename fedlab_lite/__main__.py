@@ -15,13 +15,13 @@ from functools import partial
 from pathlib import Path
 
 from fedlab_lite import book, files, notebook, papers, report, results
-from fedlab_lite.data import sources
-from fedlab_lite.errors import FedlabError, InputError, NotStoredError, choose
+from fedlab_lite.data import cli
+from fedlab_lite.errors import FedlabError, InputError, NotStoredError
 from fedlab_lite.papers import Item
 
 Job = tuple[Item, str, dict]  # an item, its preset, parameters
 EXTRAS = {  # of the package: which brings what is imported where it is used
-    **dict.fromkeys(("h5py", "matplotlib", "networkx", "pooch"), "data"),
+    **dict.fromkeys(("h5py", "matplotlib", "networkx", "pandas", "PIL", "pooch", "pyarrow"), "data"),
     "papermill": "notebooks",
 }
 
@@ -40,6 +40,8 @@ def _values(pairs: Iterable[tuple[str, str]]) -> dict:
             values[name] = ast.literal_eval(text)
         except (ValueError, SyntaxError):
             values[name] = text
+    if "preset" in values:
+        raise InputError(f"the preset is no -p parameter; say `--preset {values['preset']}`")
     return values
 
 
@@ -72,9 +74,10 @@ def _jobs(args: argparse.Namespace) -> list[Job]:
     if args.committed:
         jobs = []
         for item, result in results.committed().items():
-            known = notebook.parameters(notebook.path(item)).keys() - {"preset"}
+            preset = args.preset or result["preset"]
+            known = notebook.hints(notebook.path(item), result["parameters"] | {"preset": preset}).keys() - {"preset"}
             before = {k: v for k, v in result["parameters"].items() if k in known and v is not None}
-            jobs.append((item, args.preset or result["preset"], before | values))
+            jobs.append((item, preset, before | values))
         if not jobs:
             raise InputError(f"no results in {files.figures_dir()}; run a notebook first")
     else:
@@ -163,22 +166,6 @@ def show_report(args: argparse.Namespace) -> None:
 
 def make_book(args: argparse.Namespace) -> None:
     print(book.build(args.output or files.project_root() / "build" / "book" / "html", args.only or None))
-
-
-def data(args: argparse.Namespace) -> None:
-    if args.action == "fetch":
-        if args.name is None:
-            raise InputError(f"say which data set to fetch: {', '.join(sources.SOURCES)}")
-        for path in sources.fetch(args.name):
-            print(path)
-        return
-    if args.name:
-        choose("data set", args.name, sources.SOURCES)
-    for row in sources.status():
-        if args.name in (None, row.name):
-            print(f"{row.name}: {row.state}  {row.source}".rstrip())
-            if row.how:
-                print(row.how)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -274,14 +261,16 @@ def parser() -> argparse.ArgumentParser:
 
     sub = command(
         "data",
-        data,
-        "Real data sets: what is there, and fetching what is not.",
+        cli.data,
+        "Real data sets, published and your own: what is there, fetching what is not, checking and making a file.",
         "data status",
         "data status cifar10",
         "data fetch fashion_mnist",
+        "data check mydigits.npz",
+        "data import people.csv --label job --owner town",
+        "data import photos/ --size 32 --output ~/data/photos.npz",
     )
-    sub.add_argument("action", choices=("status", "fetch"))
-    sub.add_argument("name", nargs="?", metavar="NAME", help="a data set")
+    cli.add_arguments(sub)
     return top
 
 
