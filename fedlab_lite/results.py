@@ -145,7 +145,7 @@ def _home(paper: str, item: str, preset: str) -> tuple[Path, str]:
 
 # What every notebook has in the same words, and what decides no number unless somebody asks for it.
 _ALIKE = re.compile(
-    r"\noverrides: dict = \{\}.*| \| overrides$|^options \|= overrides\n|(?<=^setup\()globals\(\)", re.MULTILINE
+    r"\noverrides: dict = \{\}[^\n\0]*| \| overrides$|^options \|= overrides\n|(?<=^setup\()globals\(\)", re.MULTILINE
 )
 
 

@@ -220,4 +220,4 @@ def _proportional(part: list[np.ndarray], size: int, rng: np.random.Generator, w
 
 def _check_available(size: int, available: int, what: str) -> None:
     if size > available:
-        raise InputError(f"{what} is {size}, but there are {available} samples; ask for fewer, or leave it out for all")
+        raise InputError(f"{what} is {size}, but there are {available} samples; make it {available} or less")

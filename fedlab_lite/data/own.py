@@ -115,23 +115,21 @@ def examine(
             task = str(given)
     for part in ("train", "test"):
         if f"x_{part}" in arrays and f"y_{part}" in arrays:
-            wrong += _rows(arrays, part, task, length)
-    wrong += _train_and_test(arrays) if not wrong else []
+            wrong += _rows(arrays, part, task, length, num_classes)
+    wrong += _train_and_test(arrays, task)
     wrong += _owners(arrays, task)
     known = {key: array for key, array in arrays.items() if key in NPZ_KEYS}
-    labels = [known[key] for key in known if key[0] == "y" or task == "next_character"]
-    if not wrong:
-        found = 1 + max(int(ids.max()) for ids in labels)
-        wrong += _labels(known, task, num_classes)
-        num_classes = num_classes or found
+    if task == "classification" and not num_classes:
+        wrong += _labels(known)
     if wrong:
         return None, wrong
+    num_classes = num_classes or 1 + max(int(known[key].max()) for key in known if _is_ids(key, task))
     for key in known:
         if task == "next_character":
             arrays[key] = arrays[key].astype(np.int32)
         elif key[0] == "x" and arrays[key].ndim == 3:  # grey images without their channel axis
             arrays[key] = arrays[key][..., None]
-    return Own(arrays, task, num_classes or 0, sha256_of_arrays(dict(sorted(arrays.items())))), []
+    return Own(arrays, task, num_classes, sha256_of_arrays(dict(sorted(arrays.items())))), []
 
 
 def _load(path: Path) -> tuple[Arrays, list[str]]:
@@ -194,7 +192,11 @@ def _memory() -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else 1 << 40
 
 
-def _rows(arrays: Arrays, part: str, task: str, length: int | None) -> list[str]:
+def _is_ids(key: str, task: str) -> bool:
+    return key[0] == "y" or task == "next_character"
+
+
+def _rows(arrays: Arrays, part: str, task: str, length: int | None, num_classes: int | None) -> list[str]:
     """What is wrong with the rows of one part by themselves."""
     wrong = []
     x, y = arrays[f"x_{part}"], arrays[f"y_{part}"]
@@ -213,11 +215,13 @@ def _rows(arrays: Arrays, part: str, task: str, length: int | None) -> list[str]
         if array.size == 0 or array.ndim == 0:
             wrong.append(f"{key} has no rows")
             continue
-        ids = key[0] == "y" or task == "next_character"
+        ids = _is_ids(key, task)
         if array.dtype.kind not in ("iu" if ids else "fiub"):
             wrong.append(f"{key} is {array.dtype}; make it {'whole numbers' if ids else 'uint8 pixels or floats'}")
         elif ids and array.min() < 0:
             wrong.append(f"{key} runs from {array.min()}; {'ids' if task == 'next_character' else 'labels'} begin at 0")
+        elif ids and num_classes and array.max() >= num_classes:
+            wrong.append(f"{key} runs to {array.max()}; here it must lie in 0 ... {num_classes - 1}: renumber it")
         elif array.dtype.kind == "f" and not (finite := np.isfinite(array.reshape(len(array), -1)).all(1)).all():
             bad = np.flatnonzero(~finite)
             wrong.append(f"{key} holds NaN or infinity in {len(bad)} rows, the first of them row {bad[0]}")
@@ -226,10 +230,12 @@ def _rows(arrays: Arrays, part: str, task: str, length: int | None) -> list[str]
     return wrong
 
 
-def _train_and_test(arrays: Arrays) -> list[str]:
-    """Rows of one form."""
-    train, test = arrays["x_train"], arrays["x_test"]
-    if train.shape[1:] == test.shape[1:] and train.dtype == test.dtype:
+def _train_and_test(arrays: Arrays, task: str) -> list[str]:
+    """Rows of one form; ids of one width are made of one type."""
+    train, test = arrays.get("x_train"), arrays.get("x_test")
+    if train is None or test is None or not train.ndim or not test.ndim:
+        return []
+    if train.shape[1:] == test.shape[1:] and (train.dtype == test.dtype or task == "next_character"):
         return []
     forms = [f"{array.dtype} {array.shape[1:]}" for array in (train, test)]
     return [f"a row of x_train is {forms[0]}, one of x_test {forms[1]}; bring both to one form"]
@@ -253,19 +259,12 @@ def _owners(arrays: Arrays, task: str) -> list[str]:
     return wrong
 
 
-def _labels(arrays: Arrays, task: str, num_classes: int | None) -> list[str]:
-    """Labels of a published name lie in its range; of one's own each class has rows to train on."""
-    if num_classes:
-        keys = [key for key in arrays if key[0] == "y" or task == "next_character"]
-        return [
-            f"{key} is {arrays[key].dtype} up to {arrays[key].max()} and must hold whole numbers in 0 ... "
-            f"{num_classes - 1}; renumber them"
-            for key in keys
-            if arrays[key].max() >= num_classes
-        ]
-    if task == "next_character":
-        return []
-    train, test = (np.unique(arrays[key]) for key in ("y_train", "y_test"))
+def _labels(arrays: Arrays) -> list[str]:
+    """Of one's own data each class has rows to train on; a published name has its classes whatever is there."""
+    labels = [arrays.get(key, np.zeros(0)) for key in ("y_train", "y_test")]
+    if any(y.ndim != 1 or y.dtype.kind not in "iu" or not y.size or y.min() < 0 for y in labels):
+        return []  # said before
+    train, test = map(np.unique, labels)
     wrong = []
     if train[-1] != len(train) - 1:  # sorted, different and from 0 on
         gap = int(np.flatnonzero(train != np.arange(len(train)))[0])
