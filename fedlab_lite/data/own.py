@@ -14,6 +14,7 @@ import io
 import math
 import os
 import stat
+import tokenize
 import zipfile
 import zlib
 from collections.abc import Sequence
@@ -164,9 +165,9 @@ def _load(path: Path) -> tuple[Arrays, list[str]]:
                         arrays[key] = np.lib.format.read_array(file, allow_pickle=False)
     except (CorruptFileError, InputError):
         raise
-    except (OSError, EOFError, ValueError, zipfile.BadZipFile, zlib.error) as error:
+    except (OSError, EOFError, OverflowError, ValueError, zipfile.BadZipFile, zlib.error) as error:
         raise unreadable(path, error) from error
-    except (MemoryError, NotImplementedError, RuntimeError, OverflowError, SyntaxError, TypeError) as error:
+    except (MemoryError, NotImplementedError, RuntimeError, SyntaxError, tokenize.TokenError, TypeError) as error:
         raise unreadable(path, f"{type(error).__name__} {error}".strip()) from error
     if missing := [key for key in NPZ_KEYS if key not in arrays and not any(key in each for each in wrong)]:
         wrong.append(f"it has no {', '.join(missing)} (it has {', '.join(arrays) or 'nothing'})")
