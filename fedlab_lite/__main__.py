@@ -65,7 +65,8 @@ def compute(args: argparse.Namespace) -> None:
     values = _values(args.parameter)
     for item in papers.items(args.pattern):
         count = notebook.compute(item, args.preset, values, **_options(args))
-        print(f"{item}  {args.preset}  {count} runs in {files.runs_dir()}", flush=True)
+        data = notebook.data_of(item, args.preset, values)
+        print(f"{item}  {args.preset}  {data}{count} runs in {files.runs_dir()}", flush=True)
 
 
 def _jobs(args: argparse.Namespace) -> list[Job]:

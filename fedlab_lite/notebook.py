@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fedlab_lite import experiment, files, papers, progress, results, setup
+from fedlab_lite.data import names
 from fedlab_lite.errors import InputError, MissingDataError, NotStoredError, choose
 from fedlab_lite.papers import Item
 from fedlab_lite.ranges import check, check_type
@@ -115,6 +116,12 @@ def compute(item: Item, preset: str, values: Mapping[str, Any], **options: Any) 
     return len(runs)
 
 
+def data_of(item: Item, preset: str, values: Mapping[str, Any]) -> str:
+    """'data embedded digits  ', for a line that says what was run; nothing where nothing was."""
+    runs = papers.settings(*item, preset, **values).values()
+    return f"data {', '.join(sorted({names.describe(run.dataset) for run in runs}))}  " if runs else ""
+
+
 def render(item: Item, preset: str, values: Mapping[str, Any], output: Path | None = None) -> Path:
     """Execute an item's notebook with papermill; returns the rendered notebook.
 
@@ -166,8 +173,9 @@ def produce(item: Item, preset: str, values: Mapping[str, Any], **options: Any) 
     began = time.monotonic()
     check_parameters(path(item), with_preset(path(item), preset, values))
     known = run_hints(item, preset, values)
+    run_values = {name: value for name, value in flat(values).items() if name in known}
     try:
-        compute(item, preset, {name: value for name, value in flat(values).items() if name in known}, **options)
+        compute(item, preset, run_values, **options)
         output = render(item, preset, values)
     except (NotStoredError, MissingDataError) as error:
         if not os.environ.get("FEDLAB_STORED_ONLY"):
@@ -176,4 +184,4 @@ def produce(item: Item, preset: str, values: Mapping[str, Any], **options: Any) 
             results.mark_stale(item)
         first, *_ = str(error).splitlines()
         raise NotStoredError(f"{item}: {first}") from error
-    return f"{item}  {preset}  {time.monotonic() - began:.1f} s  {output}"
+    return f"{item}  {preset}  {time.monotonic() - began:.1f} s  {data_of(item, preset, run_values)}{output}"

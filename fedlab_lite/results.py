@@ -164,7 +164,8 @@ def notebook_hash(item: Item) -> str | None:
 def _drawn(fig, result: Mapping[str, Any]) -> dict[str, bytes]:
     import matplotlib as mpl
 
-    said = f"{result['preset']} · {result['verdict']}"
+    own = result["data_source"] if "own file" in result["data_source"] else ""  # no published data, nor made here
+    said = " · ".join(filter(None, (own, result["preset"], result["verdict"])))
     if (layout := fig.get_layout_engine()) is not None:
         room = 0.12 / fig.get_figheight()  # a line of 7 points below everything
         layout.set(rect=(0, room, 1, 1 - room))

@@ -7,7 +7,7 @@ import zipfile
 import numpy as np
 import pytest
 
-from fedlab_lite import experiment, figures, files, papers
+from fedlab_lite import experiment, figures, files, papers, results
 from fedlab_lite.__main__ import main
 from fedlab_lite.data import federated, names, own, sources
 from fedlab_lite.errors import CorruptFileError, InputError, MissingDataError
@@ -54,6 +54,19 @@ def test_a_run_says_its_source_and_its_name_follows_the_rows(folder):
     second = experiment.run(settings, progress=False)  # the same process: nothing of the old file is left
     assert second.data_source != first.data_source
     assert experiment.run_names(first) != experiment.run_names(second)
+
+
+def test_a_figure_says_that_the_data_are_ones_own(folder, monkeypatch):
+    import matplotlib.pyplot as plt
+
+    monkeypatch.setenv("MPLBACKEND", "agg")
+    fig = plt.figure()
+    monkeypatch.setattr(fig, "savefig", lambda buffer, **_: buffer.write(fig.texts[-1].get_text().encode()))
+    result = {"preset": "quick", "verdict": "exact", "paper": "p", "item": "i"}
+    drawn = results._drawn(fig, result | {"data_source": "own file mine.npz, sha256 12"})
+    assert drawn["png"].decode() == "own file mine.npz, sha256 12 · quick · exact"
+    assert results._drawn(fig, result | {"data_source": "embedded digits"})["svg"].decode() == "quick · exact"
+    plt.close(fig)
 
 
 def test_two_of_one_name_are_an_error_that_names_both(folder):
