@@ -168,7 +168,7 @@ def test_compute_fills_the_store(capsys):
     assert "would be lost" in capsys.readouterr().err  # 3 clients cannot hold 10 classes, two each
     command = ["compute", "fig04_mlp", *TINY, "-p", "dataset", "textures", "-p", "partition", "iid"]
     assert main(command) == 0
-    assert f"fedeq/fig04_mlp_vs_deq_mlp  quick  {RUNS} runs" in capsys.readouterr().out
+    assert f"fedeq/fig04_mlp_vs_deq_mlp  quick  data embedded textures  {RUNS} runs" in capsys.readouterr().out
     stored = sorted(files.runs_dir().iterdir())
     assert [file.suffix for file in stored] == [".npz"] * RUNS
     history = store.load_history(stored[0].stem)
