@@ -5,7 +5,9 @@ rounds; the command line and every notebook call it.
 """
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from fedlab_lite.errors import InputError
 from fedlab_lite.files import cache_dir
@@ -14,6 +16,7 @@ __version__ = "0.1.0"
 
 
 def setup(
+    parameters: Mapping[str, Any] | None = None,
     *,
     devices: int | None = None,
     cache: bool | str | Path = True,
@@ -27,6 +30,7 @@ def setup(
     has started its devices, does no harm.
 
     Args:
+      parameters: a notebook's `globals()`: what its parameters cell annotates is checked, type and range (`ranges`).
       devices: CPU devices of this process; None: one a core, because small steps lose half their speed when XLA hands
         them between threads.
       cache: whether compiled programs are kept for the next process, in `$FEDLAB_CACHE/xla`; or the folder for them.
@@ -34,7 +38,8 @@ def setup(
       coordinator, num_processes, process_id: address (`host:port`) of process 0, how many processes compute together
         and which this one is; None: FEDLAB_COORDINATOR, FEDLAB_NUM_PROCESSES and FEDLAB_PROCESS_ID if they are set.
 
-    Raises: `InputError` for numbers that cannot be, and where processes come too late or without all three.
+    Raises: `InputError` for parameters and numbers that cannot be, and where processes come too late or not all three
+      are given.
 
     >>> setup()[:5]
     'JAX: '
@@ -43,6 +48,10 @@ def setup(
 
     from fedlab_lite import programs
 
+    if parameters is not None:
+        from fedlab_lite.ranges import check_cell
+
+        check_cell(parameters)
     config, said, flags = jax.config, [], os.environ.get("XLA_FLAGS", "")
     if devices is not None and devices < 1:
         raise InputError(f"devices={devices}: JAX needs at least one CPU device; None makes one a core")

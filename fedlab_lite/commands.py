@@ -15,14 +15,14 @@ from functools import partial
 from pathlib import Path
 
 from fedlab_lite import book, files, notebook, papers, progress, report, results
-from fedlab_lite.data import sources
+from fedlab_lite.data import cli
 from fedlab_lite.errors import FedlabError, InputError, NotStoredError, choose
 from fedlab_lite.papers import Item
 
 Job = tuple[Item, str, dict]  # an item, its preset, parameters
 TIMEOUT = 4  # seconds that a scheduler has to answer
 EXTRAS = {  # of the package: which brings what is imported where it is used
-    **dict.fromkeys(("h5py", "matplotlib", "networkx", "pooch"), "data"),
+    **dict.fromkeys(("h5py", "matplotlib", "networkx", "pandas", "PIL", "pooch", "pyarrow"), "data"),
     "papermill": "notebooks",
 }
 
@@ -81,7 +81,8 @@ def compute(args: argparse.Namespace) -> None:
     preset, values = _preset(args, _values(args.parameter))
     for item in papers.items(args.pattern):
         count = notebook.compute(item, preset or "quick", values, **_options(args))
-        print(f"{item}  {preset or 'quick'}  {count} runs in {files.runs_dir()}", flush=True)
+        data = notebook.data_of(item, preset or "quick", values)
+        print(f"{item}  {preset or 'quick'}  {data}{count} runs in {files.runs_dir()}", flush=True)
 
 
 def _jobs(args: argparse.Namespace) -> list[Job]:
@@ -89,10 +90,12 @@ def _jobs(args: argparse.Namespace) -> list[Job]:
     values, jobs = _values(args.parameter), []
     if args.committed:
         for item, result in results.committed().items():
-            known = notebook.parameters(notebook.path(item)).keys()
-            before = {k: v for k, v in result["parameters"].items() if k in known - {"preset"} and v is not None}
-            preset, own = _preset(args, values, "preset" in known)
-            jobs.append((item, preset or result["preset"], before | own))
+            file = notebook.path(item)
+            preset, own = _preset(args, values, "preset" in notebook.parameters(file))
+            preset = preset or result["preset"]
+            known = notebook.hints(file, result["parameters"] | {"preset": preset}).keys() - {"preset"}
+            before = {k: v for k, v in result["parameters"].items() if k in known and v is not None}
+            jobs.append((item, preset, before | own))
         if not jobs:
             raise InputError(f"no results in {files.figures_dir()}; run a notebook first")
     else:
@@ -197,22 +200,6 @@ def make_book(args: argparse.Namespace) -> None:
     print(book.build(args.output or files.project_root() / "build" / "book" / "html", args.only or None))
 
 
-def data(args: argparse.Namespace) -> None:
-    if args.action == "fetch":
-        if args.name is None:
-            raise InputError(f"say which data set to fetch: {', '.join(sources.SOURCES)}")
-        for path in sources.fetch(args.name):
-            print(path)
-        return
-    if args.name:
-        choose("data set", args.name, sources.SOURCES)
-    for row in sources.status():
-        if args.name in (None, row.name):
-            print(f"{row.name}: {row.state}  {row.source}".rstrip())
-            if row.how:
-                print(row.how)
-
-
 def parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(prog="fedlab", description="Figures and tables of the papers, again.")
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
@@ -309,14 +296,16 @@ def parser() -> argparse.ArgumentParser:
 
     sub = command(
         "data",
-        data,
-        "Real data sets: what is there, and fetching what is not.",
+        cli.data,
+        "Real data sets, published and your own: what is there, fetching what is not, checking and making a file.",
         "data status",
         "data status cifar10",
         "data fetch fashion_mnist",
+        "data check mydigits.npz",
+        "data import people.csv --label job --owner town",
+        "data import photos/ --size 32 --output ~/data/photos.npz",
     )
-    sub.add_argument("action", choices=("status", "fetch"))
-    sub.add_argument("name", nargs="?", metavar="NAME", help="a data set")
+    cli.add_arguments(sub)
     return top
 
 

@@ -29,7 +29,7 @@ from fedlab_lite.fusion import fusion_weights
 from fedlab_lite.graphs import make_graph
 from fedlab_lite.history import History
 from fedlab_lite.metrics import message_count
-from fedlab_lite.nn.model import MODELS, Model, make_model
+from fedlab_lite.nn.model import MODELS, Model, make_model, models_for
 from fedlab_lite.problem import Problem
 from fedlab_lite.progress import progress_bar
 from fedlab_lite.settings import Settings
@@ -68,7 +68,7 @@ def run_name(settings: Settings, seed: int, fingerprint: str) -> str:
 
 
 @lru_cache(maxsize=2)
-def _data(data_dir: Path, dataset: str, **options):
+def _data(data_dir: Path, stamp: object, dataset: str, **options):
     return data.federated(dataset, **options)
 
 
@@ -79,12 +79,12 @@ def algorithm_of(settings: Settings) -> Algorithm:
 
 def build_problem(settings: Settings) -> Problem:
     """Data and model of the settings. Raises `InputError`, or `MissingDataError` for real data that is not here."""
-    names = ("partition", "num_clients", "classes_per_client", "alpha", "train_size", "test_size", "common_test")
-    names += ("shared_size", "shared_alpha")
-    options = {name: getattr(settings, name) for name in names}
-    federated = _data(files.data_dir(), settings.dataset, **options, seed=settings.data_seed)
-    options = dict(settings.model_options)
-    model = make_model(settings.model, federated.input_shape, federated.num_classes, **options)
+    asked = ("partition", "num_clients", "classes_per_client", "alpha", "train_size", "test_size", "common_test")
+    asked += ("shared_size", "shared_alpha")
+    options = {name: getattr(settings, name) for name in asked}
+    options["seed"] = settings.data_seed
+    federated = _data(files.data_dir(), data.names.stamp(settings.dataset), settings.dataset, **options)
+    model = _model(settings, federated)
     if settings.budgets:
         _check_budgets(settings, model)
         federated = replace(federated, budget=np.array(settings.budgets, np.int32))
@@ -103,6 +103,25 @@ def build_problem(settings: Settings) -> Problem:
     parts = {"newcomers": newcomers, "validation": validation, "graph": graph, "weight": weight}
     parts |= {"judge_training": settings.judge_training}
     return Problem(seen, model, channel=settings.channel(), **parts)
+
+
+def _model(settings: Settings, federated: data.Federated) -> Model:
+    """The network of the settings for these data; the error where it cannot take them says which can."""
+    sequences = federated.task == "next_character"
+    why = f"{settings.model} gives one answer a row, and {settings.dataset} has one a character"
+    try:
+        options = dict(settings.model_options)
+        model = make_model(settings.model, federated.input_shape, federated.num_classes, **options)
+        if model.per_position == sequences:
+            return model
+    except InputError as error:
+        why = str(error)
+    others = models_for(federated.input_shape, federated.num_classes, sequences)
+    if settings.model in others:  # with other options
+        raise InputError(why)
+    raise InputError(
+        f"{why}. Networks that take {settings.dataset}, rows of shape {federated.input_shape}: {', '.join(others)}"
+    )
 
 
 def _check_budgets(settings: Settings, model: Model) -> None:

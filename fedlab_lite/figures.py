@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from fedlab_lite.data.names import describe
 from fedlab_lite.errors import InputError
 from fedlab_lite.history import History
 from fedlab_lite.settings import Settings
@@ -77,7 +78,7 @@ def heading(
     """The line that a notebook prints first: versions, device, preset, data, seeds (those of `runs`, or as given)."""
     here, runs = describe_machine(), list((runs or {}).values())
     versions = ", ".join(f"{name} {here['versions'][name]}" for name in ("jax", "flax", "fedlab_lite"))
-    source = source or ", ".join(sorted({run.dataset for run in runs}))
+    source = source or ", ".join(sorted({describe(run.dataset) for run in runs}))
     seeds = seeds or sorted({seed for run in runs for seed in run.seeds})
     return f"{versions} · {here['device']} · preset {preset} · data {source} · seeds {', '.join(map(str, seeds))}"
 

@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fedlab_lite import experiment, files, papers, progress, results, setup
+from fedlab_lite.data import names
 from fedlab_lite.errors import InputError, MissingDataError, NotStoredError, choose
 from fedlab_lite.papers import Item
-from fedlab_lite.settings import check_type
+from fedlab_lite.ranges import check, check_type
 
 _TYPES = {kind.__name__: kind for kind in (int, float, str, bool, list, tuple, dict)}
 
@@ -66,12 +67,42 @@ def with_preset(file: Path, preset: str, values: Mapping[str, Any]) -> dict[str,
     return ({"preset": preset} if "preset" in parameters(file) else {}) | dict(values)
 
 
+def run_hints(item: Item, preset: str, values: Mapping[str, Any]) -> dict[str, Any]:
+    """What the runs of an item take, with types, where `values` may say another model or algorithm."""
+    kinds = {name: value for name, value in flat(values).items() if name in ("model", "algorithm")}
+    return papers.parameters(*item, preset, **kinds)
+
+
+def hints(file: Path, values: Mapping[str, Any]) -> dict[str, Any]:
+    """What a notebook takes, with types: its own parameters, and where it has `overrides` all that its runs take."""
+    own = {name: parameter.hint for name, parameter in parameters(file).items()}
+    preset = values.get("preset") or papers.PRESETS[0]
+    return (run_hints(Item(file.parent.name, file.stem), preset, values) if "overrides" in own else {}) | own
+
+
+def flat(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Values with those of `overrides` among them."""
+    return {name: value for name, value in values.items() if name != "overrides"} | values.get("overrides", {})
+
+
 def check_parameters(file: Path, values: Mapping[str, Any]) -> None:
-    """Raise `InputError` for a value that the notebook does not take (papermill itself only warns)."""
-    known = parameters(file)
-    for name, value in values.items():
+    """Raise `InputError`, naming type and range, for a value that the notebook does not take (papermill only warns)."""
+    if "overrides" in values:
+        check_type("overrides", values["overrides"], dict)
+    if "preset" in values:
+        check("preset", values["preset"], str, file.stem)
+    known = hints(file, values)
+    for name, value in flat(values).items():
         choose(f"parameter of {file.stem}", name, known)
-        check_type(f"{name} of {file.stem}", value, known[name].hint)
+        check(name, value, known[name], file.stem)
+
+
+def cell_values(file: Path, values: Mapping[str, Any]) -> dict[str, Any]:
+    """What the notebook's cell is given: values of its own parameters, all others as its `overrides`; no tuples."""
+    plain = {name: list(value) if isinstance(value, tuple) else value for name, value in flat(values).items()}
+    own = plain.keys() & parameters(file).keys()
+    others = {name: value for name, value in plain.items() if name not in own}
+    return {name: plain[name] for name in plain if name in own} | ({"overrides": others} if others else {})
 
 
 def compute(item: Item, preset: str, values: Mapping[str, Any], **options: Any) -> int:
@@ -85,6 +116,12 @@ def compute(item: Item, preset: str, values: Mapping[str, Any], **options: Any) 
     runs = papers.settings(*item, preset, **values)
     experiment.run_all(list(runs.values()), keep_state=papers.item(*item).get("final_states", False), **options)
     return len(runs)
+
+
+def data_of(item: Item, preset: str, values: Mapping[str, Any]) -> str:
+    """'data embedded digits  ', for a line that says what was run; nothing where nothing was."""
+    runs = papers.settings(*item, preset, **values).values()
+    return f"data {', '.join(sorted({names.describe(run.dataset) for run in runs}))}  " if runs else ""
 
 
 def render(item: Item, preset: str, values: Mapping[str, Any], output: Path | None = None) -> Path:
@@ -103,7 +140,6 @@ def render(item: Item, preset: str, values: Mapping[str, Any], output: Path | No
     output = output or files.rendered_dir() / preset / item.paper / file.name
     files.check_writable(output.parent)
     unfinished = output.with_name(f".{output.name}")  # Papermill writes after each cell, and a kill leaves a part
-    values = {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
     watched, waiting = progress.watched(), progress.every_minute(lambda: f"{item}: its notebook runs")
     # The kernel inherits both: no progress bars in a stored notebook, and of a GPU's memory no more than it needs,
     # because this process may have computed, and holds its share.
@@ -115,7 +151,9 @@ def render(item: Item, preset: str, values: Mapping[str, Any], output: Path | No
 
         def execute() -> None:
             with contextlib.closing(ensure_event_loop()):
-                papermill.execute_notebook(str(file), str(unfinished), values, kernel_name="python3", **quiet)
+                papermill.execute_notebook(
+                    str(file), str(unfinished), cell_values(file, values), kernel_name="python3", **quiet
+                )
 
         with ThreadPoolExecutor(1) as thread, waiting:  # in the main thread it would take Ctrl-C for itself
             thread.submit(execute).result()
@@ -149,9 +187,10 @@ def produce(item: Item, preset: str, values: Mapping[str, Any], **options: Any) 
     """Compute what an item lacks, then render its notebook; returns a line that says what was done."""
     began = time.monotonic()
     check_parameters(path(item), with_preset(path(item), preset, values))
-    known = papers.parameters(*item, preset)
+    known = run_hints(item, preset, values)
+    run_values = {name: value for name, value in flat(values).items() if name in known}
     try:
-        compute(item, preset, {name: value for name, value in values.items() if name in known}, **options)
+        compute(item, preset, run_values, **options)
         output = render(item, preset, values)
     except (NotStoredError, MissingDataError) as error:
         if not os.environ.get("FEDLAB_STORED_ONLY"):
@@ -160,4 +199,4 @@ def produce(item: Item, preset: str, values: Mapping[str, Any], **options: Any) 
             results.mark_stale(item)
         first, *_ = str(error).splitlines()
         raise NotStoredError(f"{item}: {first}") from error
-    return f"{item}  {preset}  {time.monotonic() - began:.1f} s  {output}"
+    return f"{item}  {preset}  {time.monotonic() - began:.1f} s  {data_of(item, preset, run_values)}{output}"

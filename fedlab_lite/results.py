@@ -9,6 +9,7 @@ import io
 import json
 import math
 import os
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -142,19 +143,29 @@ def _home(paper: str, item: str, preset: str) -> tuple[Path, str]:
     return committed, ""
 
 
+# What every notebook has in the same words, and what decides no number unless somebody asks for it.
+_ALIKE = re.compile(
+    r"\noverrides: dict = \{\}[^\n\0]*| \| overrides$|^options \|= overrides\n|(?<=^setup\()globals\(\)", re.MULTILINE
+)
+
+
 def notebook_hash(item: Item) -> str | None:
-    """A hash of the code of an item's notebook; None where there is no notebook (an installed package)."""
+    """A hash of the code of an item's notebook, without `overrides` and the check of its parameters.
+
+    None where there is no notebook (an installed package).
+    """
     if not item.notebook.exists():
         return None
     cells = json.loads(item.notebook.read_text())["cells"]
     code = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
-    return hashlib.sha256("\0".join(code).encode()).hexdigest()[:16]
+    return hashlib.sha256(_ALIKE.sub("", "\0".join(code)).encode()).hexdigest()[:16]
 
 
 def _drawn(fig, result: Mapping[str, Any]) -> dict[str, bytes]:
     import matplotlib as mpl
 
-    said = f"{result['preset']} · {result['verdict']}"
+    own = result["data_source"] if "own file" in result["data_source"] else ""  # no published data, nor made here
+    said = " · ".join(filter(None, (own, result["preset"], result["verdict"])))
     if (layout := fig.get_layout_engine()) is not None:
         room = 0.12 / fig.get_figheight()  # a line of 7 points below everything
         layout.set(rect=(0, room, 1, 1 - room))

@@ -25,7 +25,8 @@ from fedlab_lite import experiment, files
 from fedlab_lite.algorithms import algorithm_options
 from fedlab_lite.errors import CorruptFileError, InputError, MissingDataError, OutputError, choose
 from fedlab_lite.history import History
-from fedlab_lite.settings import Settings, check_type
+from fedlab_lite.ranges import check_type
+from fedlab_lite.settings import Settings
 
 Spaces = Mapping[str, Sequence[float]]  # option: (low, high)
 

@@ -358,7 +358,7 @@ def test_real_data_are_subsampled_by_class(folders, partition):
     pixels = np.concatenate([data.x[i, :n, 0, 0, 0] for i, n in enumerate(data.size)])
     assert len(set(pixels.tolist())) == 100  # no sample twice
     assert np.array_equal(y[pixels], kept)
-    assert data.source.startswith("cifar10 (npz, sha256 ")
+    assert data.source.startswith("own file cifar10.npz, sha256 ")
     with pytest.raises(InputError, match="cifar10: train_size is 201, but there are 200 samples"):
         federated("cifar10", partition=partition, num_clients=5, train_size=201)
 
@@ -416,7 +416,7 @@ def test_the_source_says_which_rows_were_given_away():
 
 def test_owners_in_an_npz_allow_natural(folders):
     x, owner = np.zeros((6, 2, 2, 1), np.uint8), np.array(["b", "a", "b", "c", "c", "c"])
-    arrays = {"x_train": x, "y_train": np.arange(6), "client_train": owner}
+    arrays = {"x_train": x, "y_train": np.arange(6), "owner_train": owner}
     arrays |= {key.replace("train", "test"): value for key, value in arrays.items()}
     np.savez(folders / "data" / "femnist.npz", **arrays)
     data = federated("femnist", partition="natural", num_clients=3)
@@ -434,7 +434,7 @@ def test_owners_in_an_npz_allow_natural(folders):
         ({"train_size": 4}, "train_size is 4, which leaves some of 5 clients with nothing"),
         ({"test_size": 0}, "test_size is 0"),
         ({"train_size": 100_000}, r"glyphs: train_size \(of 5 clients\) is 100000, but there are"),
-        ({"dataset": "textures", "train_size": 10}, "'natural' does not fit; use iid, by_label or dirichlet"),
+        ({"dataset": "textures", "train_size": 10}, "'natural' does not fit. What does: partition 'dirichlet'"),
         ({"partition": "by_label", "classes_per_client": 63}, "classes_per_client is 63, but the data have 62"),
         ({"partition": "dirichlet", "alpha": 0}, "alpha is 0"),
     ],

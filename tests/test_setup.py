@@ -192,4 +192,4 @@ def test_every_notebook_sets_up_first(file):
     assert not re.search(r"^(import|from) ", parameters, re.MULTILINE)
     assert re.search(r"^from fedlab_lite import .*\bsetup\b", imports, re.MULTILINE)
     first = next(line for line in imports.splitlines() if line and not re.match("(import|from) ", line))
-    assert first == "setup()"
+    assert first == "setup(globals())"  # which checks the parameters

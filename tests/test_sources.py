@@ -64,7 +64,7 @@ def test_npz(folder):
     assert pool.y_test.tolist() == [0, 1]
     assert (pool.owner_train, pool.task) == (None, "classification")
     digest = sha256_of_arrays(dict(sorted(arrays().items())))
-    assert pool.source == f"cifar10 (npz, sha256 {digest[:12]})"
+    assert pool.source == f"own file cifar10.npz, sha256 {digest[:12]}"
     np.savez_compressed(folder / "cifar10.npz", **arrays())
     assert sources.load("cifar10").source == pool.source  # the arrays count, not the file
     np.savez(folder / "cifar10.npz", **arrays(x_train=np.ones((6, 32, 32, 3), np.uint8)))
@@ -83,7 +83,7 @@ def test_a_known_copy_has_its_own_name(folder, monkeypatch):
 def test_npz_with_owners_and_without_a_channel_axis(folder):
     x = np.zeros((3, 28, 28), np.uint8)
     owner = np.array(["w1", "w0", "w1"])
-    npz = {"x_train": x, "y_train": np.arange(3), "client_train": owner}
+    npz = {"x_train": x, "y_train": np.arange(3), "owner_train": owner}
     np.savez(folder / "femnist.npz", **npz, **{key.replace("train", "test"): value for key, value in npz.items()})
     pool = sources.load("femnist")
     assert pool.x_test.shape == (3, 28, 28, 1)
@@ -94,11 +94,11 @@ def test_npz_with_owners_and_without_a_channel_axis(folder):
     ("changes", "message"),
     [
         ({"y_test": None, "x_test": None}, "has no x_test, y_test .it has x_train, y_train"),
-        ({"y_train": np.arange(5)}, r"x_train \(6, 32, 32, 3\), y_train \(5,\) .* do not fit together"),
-        ({"y_test": np.zeros((2, 1), int)}, "do not fit together"),
-        ({"client_train": np.arange(6)}, "only one of client_train and client_test"),
-        ({"client_train": np.arange(6), "client_test": np.arange(3)}, r"client_test \(3,\) do not fit"),
-        ({"y_train": np.arange(6) + 5}, r"y_train is int64 and must hold whole numbers in 0 \.\.\. 9"),
+        ({"y_train": np.arange(5)}, "x_train has 6 rows and y_train 5; they need equally many"),
+        ({"y_test": np.zeros((2, 1), int)}, r"y_test is \(2, 1\); it needs one label a row"),
+        ({"owner_train": np.arange(6)}, "only one of owner_train and owner_test"),
+        ({"owner_train": np.arange(6), "owner_test": np.arange(3)}, r"owner_test is \(3,\), for x of 2 rows"),
+        ({"y_train": np.arange(6) + 5}, r"y_train runs to 10; here it must lie in 0 \.\.\. 9"),
         ({"y_train": np.arange(6) * 1.0}, "y_train is float64"),
         ({"x_train": np.array([{}] * 6)}, "holds Python objects"),
     ],
@@ -414,7 +414,7 @@ def test_status_and_unknown_names(folder):
     rows = {row.name: row for row in sources.status()}
     assert list(rows) == ["fashion_mnist", "cifar10", "cifar100", "femnist", "shakespeare", "harbox"]
     assert [row.state for row in rows.values()] == ["missing", "ready", *["missing"] * 4]
-    assert rows["cifar10"].source == f"{folder / 'cifar10.npz'} (npz)"
+    assert rows["cifar10"].source == f"{folder / 'cifar10.npz'} (own file: {sources._read_own('cifar10').describe()})"
     assert "data fetch femnist" in rows["femnist"].how
     for call in (sources.load, sources.fetch):
         with pytest.raises(InputError, match="unknown data set 'cifar'; did you mean 'cifar10'"):

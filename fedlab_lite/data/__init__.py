@@ -2,9 +2,10 @@
 
 import numpy as np
 
-from fedlab_lite.data import motion, roles, sources, synthetic
+from fedlab_lite.data import motion, names, roles, sources, synthetic
 from fedlab_lite.data.capped import dirichlet_capped
 from fedlab_lite.data.federated import Federated, Pool
+from fedlab_lite.data.names import DATASETS, EMBEDDED
 from fedlab_lite.data.partition import (
     apportion,
     by_class_cycle,
@@ -18,8 +19,6 @@ from fedlab_lite.errors import InputError, choose
 
 __all__ = ["DATASETS", "EMBEDDED", "PARTITIONS", "Federated", "Pool", "federated"]
 
-EMBEDDED = ("glyphs", "digits", "textures", "textures100", "motion", "roles")
-DATASETS = (*EMBEDDED, *sources.SOURCES)
 PARTITIONS = ("iid", "by_label", "by_class_cycle", "dirichlet", "dirichlet_capped", "natural")
 
 
@@ -37,8 +36,9 @@ def federated(
     shared_alpha: float = 0.0,
     seed: int = 0,
 ) -> Federated:
-    """Load `dataset`, keep `train_size` and `test_size` samples of it (None: all), and deal them by `partition`.
+    """Load `dataset` (embedded, published or one's own, see `names`), keep some of it, and deal that by `partition`.
 
+    `train_size` and `test_size` samples are kept (None: all there are).
     What is kept has the label mix of the whole, or, for `natural`, the clients' shares of the whole (at least one
     sample each); sequences (`roles`, `shakespeare`) are dealt by `natural` alone. `digits`, `textures` and `motion` are
     made to order: 500 training samples a client and a fifth as many test samples unless the sizes say otherwise. `seed`
@@ -60,7 +60,7 @@ def federated(
       >>> data.x.shape, data.test_x.shape, data.summary()["classes_per_client"]
       ((10, 100, 32, 32, 3), (10, 20, 32, 32, 3), 2.0)
     """
-    choose("data set", dataset, DATASETS)
+    names.check(dataset)
     choose("partition", partition, PARTITIONS)
     check_num_clients(num_clients)
     for name, size in (("train_size", train_size), ("test_size", test_size)):
@@ -159,19 +159,20 @@ def _shared(y: np.ndarray, size: int, alpha: float, seed: int) -> np.ndarray:
 
 
 def _load(dataset: str, num_clients: int, users: int, train_size: int | None, test_size: int | None, seed: int) -> Pool:
-    if dataset == "glyphs":
+    kind, name = names.kind_of(dataset), names.split(dataset)[1]
+    if kind != "embedded":
+        return sources.load(name, kind)
+    if name == "glyphs":
         return synthetic.glyphs(num_clients, seed=seed)
-    if dataset == "roles":
+    if name == "roles":
         return roles.roles(num_clients, seed=seed)
-    if dataset in EMBEDDED:
-        train_size = train_size or 500 * num_clients
-        test_size = test_size or max(num_clients, train_size // 5)
-        if dataset == "digits":
-            return synthetic.digits(train_size, test_size, seed=seed)
-        if dataset == "motion":
-            return motion.motion(train_size, test_size, num_users=users, seed=seed)
-        return synthetic.textures(100 if dataset == "textures100" else 10, train_size, test_size, seed=seed)
-    return sources.load(dataset)
+    train_size = train_size or 500 * num_clients
+    test_size = test_size or max(num_clients, train_size // 5)
+    if name == "digits":
+        return synthetic.digits(train_size, test_size, seed=seed)
+    if name == "motion":
+        return motion.motion(train_size, test_size, num_users=users, seed=seed)
+    return synthetic.textures(100 if name == "textures100" else 10, train_size, test_size, seed=seed)
 
 
 def _stratified(y: np.ndarray, size: int | None, rng: np.random.Generator, what: str) -> np.ndarray:
@@ -196,9 +197,10 @@ def _by_owner(
 ) -> tuple[list[np.ndarray], list[np.ndarray]]:
     if pool.owner_train is None or pool.owner_test is None:
         raise InputError(
-            f"{pool.source} does not record whose the samples are, so partition 'natural' does not fit; use iid, "
-            "by_label or dirichlet (glyphs, femnist, motion, harbox, roles, shakespeare have owners, and an .npz with "
-            "client_train and client_test)"
+            f"{pool.source} does not record whose the samples are, so partition 'natural' does not fit. What does: "
+            "partition 'dirichlet' (with alpha 0.5, say), 'by_label' (with classes_per_client 2) or 'iid'; of a "
+            "notebook `-p partition dirichlet -p alpha 0.5`. (glyphs, femnist, motion, harbox, roles and shakespeare "
+            "have owners, and an .npz with owner_train and owner_test)"
         )
     parts = natural(pool.owner_train, pool.owner_test, num_clients, seed=seed)
     kept = []
@@ -218,4 +220,4 @@ def _proportional(part: list[np.ndarray], size: int, rng: np.random.Generator, w
 
 def _check_available(size: int, available: int, what: str) -> None:
     if size > available:
-        raise InputError(f"{what} is {size}, but there are {available} samples; ask for fewer, or leave it out for all")
+        raise InputError(f"{what} is {size}, but there are {available} samples; make it {available} or less")

@@ -19,11 +19,10 @@ from typing import Any
 import numpy as np
 
 from fedlab_lite.data import text
-from fedlab_lite.errors import CorruptFileError, FedlabError, InputError
+from fedlab_lite.errors import CorruptFileError
 from fedlab_lite.files import cache_dir, write_atomic
 
-NPZ_KEYS = ("x_train", "y_train", "x_test", "y_test")
-Arrays = dict[str, np.ndarray]  # NPZ_KEYS, and client_train, client_test where samples have owners
+Arrays = dict[str, np.ndarray]  # x_train, y_train, x_test, y_test; owner_train, owner_test where samples have owners
 
 
 def gunzip(path: Path) -> bytes:
@@ -37,55 +36,6 @@ def unreadable(path: Path, error: Exception | str) -> CorruptFileError:
     return CorruptFileError(
         f"{path} cannot be read, it may be truncated ({error}). Nothing was deleted; move it away and get it anew"
     )
-
-
-def read_npz(path: Path, num_classes: int, length: int = 0) -> Arrays:
-    """`length` 0: one label a row; else x and y are sequences of that many ids, and each row has an owner."""
-    if not zipfile.is_zipfile(path):
-        raise unreadable(path, "it is no .npz archive")
-    try:
-        with open(path, "rb") as raw, np.load(raw, allow_pickle=False) as file:
-            missing = [key for key in NPZ_KEYS if key not in file]
-            if missing:
-                raise InputError(
-                    f"{path} has no {', '.join(missing)} (it has {', '.join(file) or 'nothing'}); "
-                    f"save it with the keys {', '.join(NPZ_KEYS)}"
-                )
-            arrays = {key: file[key] for key in (*NPZ_KEYS, "client_train", "client_test") if key in file}
-    except FedlabError:
-        raise
-    except Exception as error:  # whatever a damaged or crafted archive makes of zip and NumPy
-        if "allow_pickle" in str(error):
-            raise InputError(f"{path} holds Python objects ({error}); save plain numeric arrays") from error
-        raise unreadable(path, f"{type(error).__name__}: {error}") from error
-    if length and "client_train" not in arrays and "client_test" not in arrays:
-        raise InputError(f"{path} has no client_train and client_test; sequences are dealt by role, so give both")
-    if ("client_train" in arrays) != ("client_test" in arrays):
-        raise InputError(f"{path} has only one of client_train and client_test; give both or neither")
-    for part in ("train", "test"):
-        x, y = arrays[f"x_{part}"], arrays[f"y_{part}"]
-        owner = arrays.get(f"client_{part}", y)
-        rows_fit = x.shape[1:] == y.shape[1:] == (length,) if length else x.ndim >= 2 and y.ndim == 1
-        if not rows_fit or owner.ndim != 1 or not len(x) == len(y) == len(owner):
-            raise InputError(
-                f"{path}: x_{part} {x.shape}, y_{part} {y.shape} and client_{part} {owner.shape} do not fit together; "
-                f"x needs one row, y {f'{length} ids (as x)' if length else 'one number'} and client one number, "
-                "for each sample"
-            )
-        for key in (f"x_{part}", f"y_{part}") if length else (f"y_{part}",):
-            ids = arrays[key]
-            if ids.dtype.kind not in "iu" or ids.min(initial=0) < 0 or ids.max(initial=0) >= num_classes:
-                raise InputError(
-                    f"{path}: {key} is {ids.dtype} and must hold whole numbers in 0 ... {num_classes - 1}; "
-                    "renumber them"
-                )
-        if length:
-            if ((x == text.PAD) != (y == text.PAD)).any() or (x[:, 0] == text.PAD).any():
-                raise InputError(f"{path}: padding (id 0) must stand at the same places of x_{part} and y_{part}, last")
-            arrays |= {f"x_{part}": x.astype(np.int32), f"y_{part}": y.astype(np.int32)}
-        elif x.ndim == 3:  # grey images without their channel axis
-            arrays[f"x_{part}"] = x[..., None]
-    return arrays
 
 
 def read_idx(paths: list[Path]) -> Arrays:
@@ -190,7 +140,7 @@ def read_femnist(paths: list[Path]) -> Arrays:
                 y.append(group["label"][:].astype(np.int32))
                 owner.append(np.full(len(y[-1]), number.setdefault(writer, len(number)), np.int32))
         arrays[f"x_{part}"] = np.concatenate(x)[..., None]
-        arrays[f"y_{part}"], arrays[f"client_{part}"] = np.concatenate(y), np.concatenate(owner)
+        arrays[f"y_{part}"], arrays[f"owner_{part}"] = np.concatenate(y), np.concatenate(owner)
     return arrays
 
 
@@ -238,7 +188,7 @@ def read_harbox(paths: list[Path]) -> Arrays:
         order = np.random.RandomState(0).permutation(len(x))
         tests = int(0.2 * len(x)) + 1
         for part, rows in (("train", order[tests:]), ("test", order[:tests])):
-            for kind, array in (("x", x), ("y", y), ("client", np.full(len(x), user, np.int32))):
+            for kind, array in (("x", x), ("y", y), ("owner", np.full(len(x), user, np.int32))):
                 arrays.setdefault(f"{kind}_{part}", []).append(array[rows])
     return {key: np.concatenate(parts) for key, parts in arrays.items()}
 

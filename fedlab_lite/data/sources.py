@@ -1,8 +1,7 @@
-"""Real data sets by name: anyone's `<name>.npz`, or the official files, checked before a byte of them is believed.
+"""Real data sets by name: anyone's own `<name>.npz` (`own`), or official files, checked before a byte is believed.
 
-Looked for in `$FEDLAB_DATA`, in this order: `<name>.npz` with x_train, y_train, x_test, y_test (and client_train,
-client_test where samples have owners), then the files of the publisher. What is not there is a `MissingDataError` that
-names the ways to get it; nothing ever stands in for it.
+Looked for in `$FEDLAB_DATA`. What is not there is a `MissingDataError` that names the ways to get it; nothing ever
+stands in for it, and where both are there, `names` asks which is meant.
 """
 
 import hashlib
@@ -11,23 +10,24 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from fedlab_lite.data import text
+from fedlab_lite.data import own, text
 from fedlab_lite.data.federated import Pool
 from fedlab_lite.data.formats import (
-    NPZ_KEYS,
     Arrays,
     gunzip,
     read_cifar,
     read_femnist,
     read_harbox,
     read_idx,
-    read_npz,
     read_shakespeare,
     unpack,
     unreadable,
 )
+from fedlab_lite.data.own import NPZ_KEYS, OWNERS, has_own, own_file, own_files
 from fedlab_lite.errors import CorruptFileError, FedlabError, InputError, MissingDataError, choose
-from fedlab_lite.files import data_dir, sha256_of_arrays
+from fedlab_lite.files import data_dir
+
+EMBEDDED = ("glyphs", "digits", "textures", "textures100", "motion", "roles")  # made here; they need no files
 
 
 class Status(NamedTuple):
@@ -66,10 +66,11 @@ class Source:
         return self.read(unpack(paths[0], self.unpacked))
 
 
-def load(name: str) -> Pool:
-    """The whole of a real data set.
+def load(name: str, kind: str = "") -> Pool:
+    """The whole of a real data set; `kind` is 'npz' (one's own file), 'official', or '': whichever is there.
 
-    Images are uint8 `[n, height, width, channels]`, motion is float32 `[n, 900]`, text (x and y) int32 `[n, 16]`.
+    Images are uint8 `[n, height, width, channels]`, motion is float32 `[n, 900]`, text (x and y) int32 `[n, 16]`; what
+    one's own file holds is up to it.
 
     Raises `MissingDataError` (with the ways to get it), `CorruptFileError` (a checksum or a file that cannot be read),
     `InputError` (unknown name, an .npz that does not keep to the schema, or a text with no role that speaks enough).
@@ -79,53 +80,94 @@ def load(name: str) -> Pool:
       >>> pool.x_train.shape, pool.source  # doctest: +SKIP
       ((60000, 28, 28, 1), 'fashion_mnist (official)')
     """
-    choose("data set", name, SOURCES)
-    found = _find(name)
-    if found is None:
-        raise MissingDataError(f"{name} is not on this machine. {how_to_get(name)}")
-    kind, paths = found
-    published = SOURCES[name]
+    kind, paths = _there(name, kind)
     if kind == "npz":
-        arrays = read_npz(paths[0], published.num_classes, published.length)
-        digest = sha256_of_arrays(dict(sorted(arrays.items())))
-        source = KNOWN_COPIES.get(digest, f"{name} (npz, sha256 {digest[:12]})")
-    elif kind == "unpacked":
-        arrays = _reading(paths, published.read)
-        digest = hashlib.sha256("".join(_file_hash(path, "sha256") for path in paths).encode()).hexdigest()
-        source = f"{name} (unpacked, sha256 {digest[:12]})"
+        found = _read_own(name)
+        arrays, task, num_classes = found.arrays, found.task, found.num_classes
     else:
-        _verify(name, paths)
-        arrays = _reading(paths, published.read_archive if published.unpacked else published.read)
-        source = f"{name} (official)"
-    if published.length:
+        published = SOURCES[name]
+        num_classes, task = published.num_classes, "next_character" if published.length else "classification"
+        if kind == "official":
+            _verify(name, paths)
+        whole = kind == "official" and published.unpacked
+        arrays = _reading(paths, published.read_archive if whole else published.read)
+    source = _words(name, kind, paths)
+    if name in SOURCES and SOURCES[name].length:
         unknown = sum(int((arrays[key] == text.OOV).sum()) for key in ("x_train", "x_test"))
-        source = f"{source[:-1]}, characters out of vocabulary: {unknown})"
-    owners = {f"owner_{part}": arrays.get(f"client_{part}") for part in ("train", "test")}
+        source = f"{source.removesuffix(')')}, characters out of vocabulary: {unknown}{')' * source.endswith(')')}"
     main = {key: arrays[key] for key in NPZ_KEYS}
-    task = "next_character" if published.length else "classification"
-    return Pool(**main, **owners, name=name, source=source, num_classes=published.num_classes, task=task)
+    owners = {key: arrays.get(key) for key in OWNERS}
+    return Pool(**main, **owners, name=name, source=source, num_classes=num_classes, task=task)
+
+
+def describe(name: str, kind: str = "") -> str:
+    """Where the rows of `load(name, kind)` come from, in words; raises as `load` does."""
+    return _words(name, *_there(name, kind))
+
+
+def _there(name: str, kind: str) -> tuple[str, list[Path]]:
+    """What is read for `name`: kind ('npz', 'official' or 'unpacked') and paths."""
+    if kind != "npz" and not (kind == "" and has_own(name)):
+        choose("data set", name, SOURCES)
+        if (found := _find(name)) is not None:
+            return found
+        raise MissingDataError(f"{name} is not on this machine. {how_to_get(name)}")
+    if not has_own(name):
+        raise MissingDataError(f"{own_file(name)} is not there. `fedlab data import --help` says how to make one")
+    return "npz", [own_file(name)]
+
+
+def _words(name: str, kind: str, paths: list[Path]) -> str:
+    if kind == "npz":
+        digest = _read_own(name).digest
+        return KNOWN_COPIES.get(digest, f"own file {paths[0].name}, sha256 {digest[:12]}")
+    if kind == "unpacked":
+        digest = hashlib.sha256("".join(_file_hash(path, "sha256") for path in paths).encode()).hexdigest()
+        return f"{name} (unpacked, sha256 {digest[:12]})"
+    return f"{name} (official)"
+
+
+def has_official(name: str) -> bool:
+    return name in SOURCES and _find(name) is not None
+
+
+def _read_own(name: str) -> own.Own:
+    """One's own file; one that takes a published name keeps to its labels and its form."""
+    published = SOURCES.get(name)
+    return own.read_npz(own_file(name), *((published.num_classes, published.length) if published else ()))
 
 
 def status() -> list[Status]:
-    """What is on this machine, checksums included; one row a data set."""
-    rows = []
-    for name in SOURCES:
-        found = _find(name)
+    """What is on this machine, checksums included; a row a published data set, and one for each other own file."""
+    rows, published = [], {name: _find(name) for name in SOURCES}
+    for name, found in published.items():
         if found is None:
-            rows.append(Status(name, "missing", "", how_to_get(name)))
+            rows.append(_own_status(name) if has_own(name) else Status(name, "missing", "", how_to_get(name)))
             continue
         kind, paths = found
         where = str(paths[0] if len(paths) == 1 else paths[0].parent)
         try:
-            if kind == "npz":
-                read_npz(paths[0], SOURCES[name].num_classes, SOURCES[name].length)
-            elif kind == "official":
+            if kind == "official":
                 _verify(name, paths)
         except (CorruptFileError, InputError) as error:
             rows.append(Status(name, "damaged", where, str(error)))
         else:
             rows.append(Status(name, "ready", f"{where} ({kind})", ""))
+    taken = {*EMBEDDED, *(name for name, found in published.items() if found)}
+    for name in (file.stem for file in own_files()):
+        if name in taken:
+            rows.append(_own_status(name)._replace(name=f"npz:{name}"))
+        elif name not in SOURCES:
+            rows.append(_own_status(name))
     return rows
+
+
+def _own_status(name: str) -> Status:
+    try:
+        found = _read_own(name).describe()
+    except (CorruptFileError, InputError) as error:
+        return Status(name, "damaged", f"{own_file(name)} (own file)", str(error))
+    return Status(name, "ready", f"{own_file(name)} (own file: {found})", "")
 
 
 def fetch(name: str) -> list[Path]:
@@ -136,11 +178,12 @@ def fetch(name: str) -> list[Path]:
     import pooch
 
     choose("data set", name, SOURCES)
-    found = _find(name)
-    if found is not None:
+    if (found := _find(name)) is not None:
         if found[0] == "official":
             _verify(name, found[1])
         return found[1]
+    if has_own(name):
+        return [own_file(name)]
     source = SOURCES[name]
     paths = []
     for file in source.files:
@@ -167,8 +210,8 @@ def how_to_get(name: str) -> str:
     ways = [
         f"run `fedlab data fetch {name}` (about {source.megabytes} MB from {source.url})",
         f"put {files} from there into {data_dir()} (FEDLAB_DATA chooses another folder)",
-        f"put your own arrays into {data_dir() / name}.npz: {', '.join(NPZ_KEYS)}, and client_train and client_test "
-        "for partition 'natural'",
+        f"put your own arrays into {own_file(name)}: {', '.join(NPZ_KEYS)}, and {' and '.join(OWNERS)} for partition "
+        "'natural'",
     ]
     if source.length:
         ways[-1] += f"; x and y are ids `[n, {source.length}]` in 0 ... {source.num_classes - 1}, 0 being padding"
@@ -180,10 +223,10 @@ def how_to_get(name: str) -> str:
 
 
 def _find(name: str) -> tuple[str, list[Path]] | None:
-    """What will be read for `name`: ("npz" | "official" | "unpacked", paths), or None."""
+    """The published files of `name` that are here: ("official" | "unpacked", paths), or None."""
     source = SOURCES[name]
     files = [file.name for file in source.files]
-    candidates = [("npz", data_dir(), [f"{name}.npz"]), ("official", data_dir(), files)]
+    candidates = [("official", data_dir(), files)]
     if source.unpacked:
         candidates.append(("unpacked", data_dir(), list(source.unpacked)))
     if source.package_dir:

@@ -72,13 +72,13 @@ def windows(ids: np.ndarray, length: int = LENGTH) -> tuple[np.ndarray, np.ndarr
 
 
 def by_role(train: Mapping[str, Sequence[str]], test: Mapping[str, Sequence[str]]) -> dict[str, np.ndarray]:
-    """Windows of the snippets of each role: x and y `[n, 16]`, client `[n]`, each for train and test.
+    """Windows of the snippets of each role: x and y `[n, 16]`, owner `[n]`, each for train and test.
 
     Roles with at most 100 training windows or no test window are left out; the others are numbered in the order of
     their names. Raises `InputError` when no role is left.
 
     >>> arrays = by_role({"HAMLET": ["Words, "] * 200, "GHOST": ["Swear."]}, {"HAMLET": ["words."], "GHOST": ["O!"]})
-    >>> arrays["x_train"].shape, arrays["x_test"].shape, set(arrays["client_test"].tolist())
+    >>> arrays["x_train"].shape, arrays["x_test"].shape, set(arrays["owner_test"].tolist())
     ((113, 16), (1, 16), {0})
     """
     parts = {"train": [], "test": []}
@@ -100,5 +100,5 @@ def arrays_of(parts: Mapping[str, Sequence[tuple[np.ndarray, np.ndarray]]]) -> d
     arrays = {}
     for part, pairs in parts.items():
         arrays[f"x_{part}"], arrays[f"y_{part}"] = (np.concatenate(each) for each in zip(*pairs, strict=True))
-        arrays[f"client_{part}"] = np.repeat(np.arange(len(pairs), dtype=np.int32), [len(x) for x, _ in pairs])
+        arrays[f"owner_{part}"] = np.repeat(np.arange(len(pairs), dtype=np.int32), [len(x) for x, _ in pairs])
     return arrays

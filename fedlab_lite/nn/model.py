@@ -182,6 +182,11 @@ class Model:
         return representation, nnx.Linear(representation.features, self.num_classes, rngs=rngs)
 
     @property
+    def per_position(self) -> bool:
+        """Whether it answers at every position of a sequence, not once a row."""
+        return _outputs(self)[0].ndim > 2
+
+    @property
     def constrained(self) -> bool:
         """Whether its params must stay in a set, see `project`."""
         return hasattr(self.module, "project")
@@ -360,6 +365,22 @@ def make_model(name: str, input_shape: tuple[int, ...], num_classes: int, **opti
     choose("model", name, MODELS)
     module, defaults = MODELS[name]
     return Model.of(module, input_shape, num_classes, name=name, **(defaults | options))
+
+
+def models_for(input_shape: tuple[int, ...], num_classes: int, per_position: bool = False) -> list[str]:
+    """The models of the register that take such rows, and answer at every position of them or once a row.
+
+    >>> models_for((16,), 90, per_position=True)
+    ['transformer4', 'transformer8', 'transformer12', 'deq_transformer']
+    """
+
+    def takes(name: str) -> bool:
+        try:
+            return make_model(name, input_shape, num_classes).per_position == per_position
+        except InputError:
+            return False
+
+    return [name for name in MODELS if takes(name)]
 
 
 def count_params(params) -> int:

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from fedlab_lite import files
 from fedlab_lite.algorithms import algorithm_options
 from fedlab_lite.errors import InputError, choose
+from fedlab_lite.ranges import RANGES, check
 from fedlab_lite.settings import Settings, model_option_types, setting_types
 
 PRESETS = ("quick", "laptop", "paper")  # from small to large
@@ -145,10 +146,15 @@ def _flat_runs(paper: str, stem: str, preset: str) -> dict[str, tuple[dict[str, 
     return result
 
 
-def parameters(paper: str, stem: str, preset: str) -> set[str]:
-    """The names that some run of the item takes: settings, and options of its model and algorithm."""
-    flat = _flat_runs(paper, stem, preset).values()
-    return set().union(*(_known(common | own) for common, own in flat))
+def parameters(paper: str, stem: str, preset: str, **overrides: Any) -> dict[str, Any]:
+    """What some run of the item takes: settings, and options of its model and algorithm, with their types.
+
+    `overrides`: another model or algorithm, whose options it then is.
+    """
+    known: dict[str, Any] = {}
+    for common, own in _flat_runs(paper, stem, preset).values():
+        known |= _known(common | own | overrides)
+    return known
 
 
 def settings(paper: str, stem: str, preset: str, /, **overrides) -> dict[str, Settings]:
@@ -165,6 +171,8 @@ def settings(paper: str, stem: str, preset: str, /, **overrides) -> dict[str, Se
     for name, (common, own) in _flat_runs(paper, stem, preset).items():
         values = common | own | overrides
         takes = _known(values)
+        for option in overrides.keys() & takes.keys() & RANGES.keys():
+            check(option, overrides[option], takes[option])
         for option in own:
             choose(f"option of run {name!r} of {where}", option, takes)
         offered |= common.keys()
