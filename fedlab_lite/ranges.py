@@ -34,6 +34,8 @@ class Range(NamedTuple):
         return math.isfinite(value) and low and high and not (self.below and value == self.high)
 
     def __str__(self) -> str:
+        if self.low == -math.inf:
+            return "finite"
         low = f"above {self.low:g}" if self.above else f"at least {self.low:g}"
         if self.high == math.inf:
             return low
@@ -52,15 +54,21 @@ RANGES: dict[str, Range] = (
     | _all("epochs head_epochs local_epochs pretrain_epochs local_steps head_steps distill_steps", Range(1))
     | _all("num_draws draws num_seeds num_trials num_periods horizons repeats samples eval_every", Range(1))
     | _all("width features depths channels layers max_iter warm_iter k num_edges late_round steady_rounds", Range(1))
+    | _all("inputs memory num_steps num_terms many_clients", Range(1))
     | _all("unseen_clients num_rounds timed_rounds join_epochs warm_up shared_size", Range(0))
     | _all("seed seeds data_seed graph_seed search_seed", Range(0, LARGEST))
     | _all("lr lrs head_lr server_lr fresh_lr step rho rho_over_L eta_factor bandwidth", Range(0, above=True))
-    | _all("alpha heterogeneity", Range(0, above=True))
+    | _all("alpha heterogeneity norm eta clip epsilons", Range(0, above=True))
     | _all("penalty prox tolerance step_seconds shared_alpha", Range(0))
     | _all("nu nus lr_decay edge_probability", Range(0, 1))
     | _all("density", Range(0, 1, above=True))
     | _all("kappa validation_size", Range(0, 1, below=True))
     | _all("delta radius", Range(0, 1, above=True, below=True))
+    | _all(
+        "prediction prediction_advantage prediction_cosine prediction_doubled prediction_evaluations", Range(-math.inf)
+    )
+    | _all("prediction_gain prediction_middle prediction_rest prediction_rho prediction_rounds", Range(-math.inf))
+    | _all("prediction_saved prediction_speedup prediction_steps prediction_zeros", Range(-math.inf))
 )
 
 

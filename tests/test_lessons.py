@@ -46,7 +46,7 @@ def test_order(item):
     """Parameters, set-up, body, exercises, then what the papers do with it."""
     content = cells(item)
     assert content[1]["metadata"]["tags"] == ["parameters"]
-    assert "setup()" in notebook.source(next(cell for cell in content[2:] if cell["cell_type"] == "code"))
+    assert "setup(globals())" in notebook.source(next(cell for cell in content[2:] if cell["cell_type"] == "code"))
     headings = re.findall(
         r"^## (.+)", "\n".join(notebook.source(c) for c in content if c["cell_type"] == "markdown"), re.M
     )

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fedlab_lite import experiment, figures, files, papers, results
-from fedlab_lite.__main__ import main
+from fedlab_lite.commands import main
 from fedlab_lite.data import federated, names, own, sources
 from fedlab_lite.errors import CorruptFileError, InputError, MissingDataError
 from fedlab_lite.settings import Settings
