@@ -5,10 +5,12 @@ rounds; the command line and every notebook call it.
 """
 
 import os
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fedlab_lite.errors import InputError
-from fedlab_lite.files import cache_dir
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 __version__ = "0.1.0"
 
@@ -16,7 +18,7 @@ __version__ = "0.1.0"
 def setup(
     *,
     devices: int | None = None,
-    cache: bool | str | Path = True,
+    cache: "bool | str | Path" = True,
     coordinator: str | None = None,
     num_processes: int | None = None,
     process_id: int | None = None,
@@ -42,6 +44,7 @@ def setup(
     import jax
 
     from fedlab_lite import programs
+    from fedlab_lite.files import cache_dir
 
     config, said, flags = jax.config, [], os.environ.get("XLA_FLAGS", "")
     if devices is not None and devices < 1:
