@@ -5,21 +5,23 @@ rounds; the command line and every notebook call it.
 """
 
 import os
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from fedlab_lite.errors import InputError
-from fedlab_lite.files import cache_dir
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+    from typing import Any
 
 __version__ = "0.1.0"
 
 
 def setup(
-    parameters: Mapping[str, Any] | None = None,
+    parameters: "Mapping[str, Any] | None" = None,
     *,
     devices: int | None = None,
-    cache: bool | str | Path = True,
+    cache: "bool | str | Path" = True,
     coordinator: str | None = None,
     num_processes: int | None = None,
     process_id: int | None = None,
@@ -47,6 +49,7 @@ def setup(
     import jax
 
     from fedlab_lite import programs
+    from fedlab_lite.files import cache_dir
 
     if parameters is not None:
         from fedlab_lite.ranges import check_cell

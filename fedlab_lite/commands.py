@@ -212,6 +212,7 @@ def parser() -> argparse.ArgumentParser:
             description=about,
             epilog=f"examples:\n{lines}",
             formatter_class=argparse.RawDescriptionHelpFormatter,
+            allow_abbrev=False,  # a typo of an option is none
         )
         sub.set_defaults(function=function)
         return sub

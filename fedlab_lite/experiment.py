@@ -210,7 +210,7 @@ def run_all(
     if programs and os.environ.get("FEDLAB_STORED_ONLY"):
         count = sum(map(len, programs.values()))
         raise NotStoredError(f"{count} of the runs are not stored, and only stored ones may be shown")
-    if programs:
+    if programs and jax.process_index() == 0:  # which writes for all
         files.check_writable(files.runs_dir())
     for same in programs.values():
         waiting = list(same.values())
