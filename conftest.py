@@ -2,7 +2,9 @@
 
 import os
 import tempfile
+from pathlib import Path
 
+import jax
 import pytest
 from jaxtyping import install_import_hook
 
@@ -26,6 +28,15 @@ def _session_cache():
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setenv("FEDLAB_CACHE", folder)
         yield
+
+
+@pytest.fixture(autouse=True)
+def _few_programs():
+    """A compiled program takes hundreds of memory maps, and Linux gives a process 65,530; one more is a crash."""
+    yield
+    maps = Path("/proc/self/maps")
+    if maps.exists() and maps.read_bytes().count(b"\n") > 20_000:
+        jax.clear_caches()
 
 
 @pytest.fixture(autouse=True)

@@ -274,11 +274,10 @@ def bad_inputs(pattern: str = "*") -> Iterator[Outcome]:
         yield ends(f"fedlab {line}", at_the_command_line(line), words)
     for item in papers.items(pattern, papers.ALL):
         if item.notebook.exists():
-            for name in notebook.parameters(item.notebook):
-                for value in ("{}", "x=1"):
-                    if value == "{}" or notebook.parameters(item.notebook)[name].hint is not str:
-                        line = f"run {item} -p {name} {value}"
-                        yield ends(f"fedlab {line}", at_the_command_line(line), WORDS.get(name, name))
+            for name, (hint, _) in notebook.parameters(item.notebook).items():
+                for value in ("3" if hint is dict else "{}", *(["x=1"] if hint is not str else [])):
+                    line = f"run {item} -p {name} {value}"
+                    yield ends(f"fedlab {line}", at_the_command_line(line), WORDS.get(name, name))
 
 
 # --- the table --------------------------------------------------------------------------------------------------------

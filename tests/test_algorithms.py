@@ -30,8 +30,7 @@ def problem():
 
 @pytest.fixture(scope="module", params=ALGORITHMS)
 def name(request):
-    yield request.param
-    jax.clear_caches()  # a compiled program takes hundreds of memory maps, and Linux gives a process 65,530
+    return request.param
 
 
 class TestEveryAlgorithm:

@@ -230,7 +230,7 @@ def test_a_run_keeps_every_devices_curve():
     ("values", "message"),
     [
         ({"graph": "rng"}, "unknown graph 'rng'; did you mean 'ring'"),
-        ({"shared_size": -1}, "shared_size must be at least 0"),
+        ({"shared_size": -1}, "shared_size must be of type int, at least 0, got -1"),
         ({"algorithm_options": {"nu": 1.5}}, r"nu of FedF-ADMM is a share in \[0, 1\], got 1.5"),
         ({"algorithm_options": {"share": "output"}}, "unknown share 'output'; did you mean 'outputs'"),
         ({"algorithm_options": {"distill_batch_size": 0}}, "distill_batch_size must be at least 1"),
