@@ -76,7 +76,9 @@ def sha256_of_arrays(arrays: "Mapping[str, np.ndarray]", first: bytes = b"") -> 
 
     digest = hashlib.sha256(first)
     for name, array in arrays.items():
-        digest.update(f"{name} {array.dtype.str} {array.shape}".encode())
+        digest.update(
+            f"{name} {array.dtype.str} {array.shape or (1,)}".encode()
+        )  # a number is hashed as one of one row
         for block in array.blocks() if hasattr(array, "blocks") else [array]:  # `Rows`, one client after the other
             digest.update(np.ascontiguousarray(block))
     return digest.hexdigest()
