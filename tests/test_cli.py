@@ -494,13 +494,16 @@ def test_produce_computes_with_the_parameters_that_runs_take(checkout, monkeypat
 INTERRUPTED = "interrupted; the same command goes on from the last checkpoint\n"
 
 
-@pytest.mark.parametrize("seconds", [0.3, 0.7, 1.2])
+@pytest.mark.parametrize("seconds", [0, 0.4, 0.9])
 def test_interrupted_while_it_imports(seconds):
+    """From the moment that a thread waits for it; before, in its first tenth of a second, Python is Python."""
     process = subprocess.Popen([sys.executable, "-m", "fedlab_lite", "report"], **PIPES)
+    wait_for(lambda: len(list(Path(f"/proc/{process.pid}/task").glob("*"))) > 1, 20)
     time.sleep(seconds)
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=2)
-    assert (process.returncode, err) in [(130, INTERRUPTED), (0, ""), (2, err)]  # or it was faster
+    done = "no results in" in err  # it was faster, and ends, or is ended while Python tidies up
+    assert (process.returncode, err) == (130, INTERRUPTED) or (done and process.returncode in (2, 130, -signal.SIGINT))
     assert "Traceback" not in err
 
 
