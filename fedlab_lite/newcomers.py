@@ -15,6 +15,7 @@ from fedlab_lite.algorithms.decentralised import mean_of
 from fedlab_lite.algorithms.fedper import FedPer
 from fedlab_lite.data.capped import dirichlet_capped
 from fedlab_lite.data.federated import Federated
+from fedlab_lite.data.rows import counted
 from fedlab_lite.metrics import evaluate
 from fedlab_lite.problem import Problem
 
@@ -31,7 +32,7 @@ def redeal(data: Federated, alpha: float, *, seed: int = 0) -> Federated:
     """
 
     def pooled(x: np.ndarray, y: np.ndarray, size: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        rows = np.arange(x.shape[1]) < np.asarray(size)[:, None]
+        rows = counted(np.asarray(size), x.shape[1])
         return np.asarray(x[rows]), np.asarray(y[rows])
 
     x, y = pooled(data.x, data.y, data.size)

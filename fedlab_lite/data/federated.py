@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from fedlab_lite.data.rows import POOL_BEYOND, Rows, is_rows
+from fedlab_lite.data.rows import POOL_BEYOND, Rows, counted, is_rows
 from fedlab_lite.data.text import PAD
 from fedlab_lite.errors import InputError, choose
 from fedlab_lite.files import sha256_of_arrays
@@ -190,7 +190,7 @@ class Federated:
         for client in range(self.num_clients):
             rng = np.random.default_rng([seed, 4, client])
             held[client, rng.choice(size[client], count[client], replace=False)] = True
-        kept = ~held & _first(size, held.shape[1])
+        kept = ~held & counted(size, held.shape[1])
         rest = replace(self, x=_packed(x, kept), y=_packed(y, kept), size=size - count)
         if self.common_test:
             test_x, test_y, count = x[held][None], y[held][None], count.sum(keepdims=True, dtype=np.int32)
@@ -298,16 +298,11 @@ def _pad(
     return padded(0, x_type), padded(1, y_type), size
 
 
-def _first(size: np.ndarray, length: int) -> np.ndarray:
-    """`[clients, length]`, True for the first `size` of each client."""
-    return np.arange(length) < size[:, None]
-
-
 def _packed(array: Any, rows: np.ndarray, fill: int = 0) -> Any:
     """Of each client the `rows` (True in `[clients, n_max]`) from place 0 on, then zeros to the most of any client."""
     if is_rows(array):
         return replace(array, place=_packed(array.place, rows, fill=len(array.pool) - 1))
     size = rows.sum(1)
     packed = np.full((len(array), size.max(), *array.shape[2:]), fill, array.dtype)
-    packed[_first(size, size.max())] = array[rows]
+    packed[counted(size, size.max())] = array[rows]
     return packed

@@ -11,6 +11,11 @@ import numpy as np
 POOL_BEYOND = 64 << 20  # bytes that padded rows may take before they are pooled
 
 
+def counted(size: np.ndarray, length: int) -> np.ndarray:
+    """`[clients, length]`, True for the first `size` of each client."""
+    return np.arange(length) < size[:, None]
+
+
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True, eq=False)
 class Rows:
@@ -34,7 +39,7 @@ class Rows:
         """One `[n, ...]` a client."""
         size = np.array([len(part) for part in parts], np.int32)
         place = np.full((len(parts), size.max()), size.sum(), np.int32)
-        place[np.arange(size.max()) < size[:, None]] = np.arange(size.sum())
+        place[counted(size, size.max())] = np.arange(size.sum())
         return cls(np.concatenate([*parts, np.zeros((1, *parts[0].shape[1:]), parts[0].dtype)]), place)
 
     @property
