@@ -12,7 +12,6 @@ import time
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
-from functools import lru_cache
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -21,22 +20,22 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedlab_lite import data, files, store, training
-from fedlab_lite.algorithms import ALGORITHMS, make_algorithm
+from fedlab_lite import files, store, training
+from fedlab_lite.algorithms import ALGORITHMS
 from fedlab_lite.algorithms.base import Algorithm, is_leaf
+from fedlab_lite.assembly import algorithm_of, build_problem, data_fingerprint
 from fedlab_lite.errors import BudgetWarning, InputError, MissingDataError, NotStoredError
-from fedlab_lite.fusion import fusion_weights
-from fedlab_lite.graphs import make_graph
 from fedlab_lite.history import History
 from fedlab_lite.metrics import message_count
-from fedlab_lite.nn.model import MODELS, Model, make_model, models_for
+from fedlab_lite.nn.model import MODELS
 from fedlab_lite.problem import Problem
 from fedlab_lite.progress import progress_bar
 from fedlab_lite.settings import Settings
 from fedlab_lite.sharding import put_on_devices
 from fedlab_lite.training import Plan, Progress
 
-__all__ = ["History", "Problem", "Settings", "build_problem", "final_state", "measured", "run", "run_all", "run_name"]
+__all__ = ["History", "Problem", "Settings", "algorithm_of", "build_problem", "data_fingerprint", "final_state"]
+__all__ += ["measured", "run", "run_all", "run_name", "run_names"]
 
 
 Run = tuple[str, Settings, int]  # name, settings, seed
@@ -62,87 +61,6 @@ def _settings_name(settings: Settings, seed: int) -> str:
 def run_name(settings: Settings, seed: int, fingerprint: str) -> str:
     """The name of one seed's run: settings that are no defaults, numerics versions, seed; then the data's hash."""
     return f"{_settings_name(settings, seed)}-{fingerprint[:16]}"
-
-
-# --- what a run works on ----------------------------------------------------------------------------------------
-
-
-@lru_cache(maxsize=2)
-def _data(data_dir: Path, stamp: object, dataset: str, **options):
-    return data.federated(dataset, **options)
-
-
-def algorithm_of(settings: Settings) -> Algorithm:
-    """The algorithm of a run with its hyper-parameters."""
-    return make_algorithm(settings.algorithm, **dict(settings.algorithm_options))
-
-
-def build_problem(settings: Settings) -> Problem:
-    """Data and model of the settings. Raises `InputError`, or `MissingDataError` for real data that is not here."""
-    asked = ("partition", "num_clients", "classes_per_client", "alpha", "train_size", "test_size", "common_test")
-    asked += ("shared_size", "shared_alpha")
-    options = {name: getattr(settings, name) for name in asked}
-    options["seed"] = settings.data_seed
-    federated = _data(files.data_dir(), data.names.stamp(settings.dataset), settings.dataset, **options)
-    model = _model(settings, federated)
-    if settings.budgets:
-        _check_budgets(settings, model)
-        federated = replace(federated, budget=np.array(settings.budgets, np.int32))
-    seen, newcomers, validation = federated, None, None
-    if settings.unseen_clients:
-        seen, newcomers = federated.split(settings.unseen_clients, settings.data_seed)
-    if settings.validation_size:
-        seen, validation = seen.hold_out(settings.validation_size, settings.data_seed)
-    iterations = np.ones_like(seen.size) if seen.budget is None else seen.budget
-    weight = fusion_weights(settings.fusion, seen.size, iterations)
-    graph = None
-    if settings.graph:
-        edges = {name: getattr(settings, name) for name in ("num_edges", "edge_probability")}
-        edges["seed"] = settings.graph_seed
-        graph = make_graph(settings.graph, seen.num_clients, **edges)
-    parts = {"newcomers": newcomers, "validation": validation, "graph": graph, "weight": weight}
-    parts |= {"judge_training": settings.judge_training}
-    return Problem(seen, model, channel=settings.channel(), **parts)
-
-
-def _model(settings: Settings, federated: data.Federated) -> Model:
-    """The network of the settings for these data; the error where it cannot take them says which can."""
-    sequences = federated.task == "next_character"
-    why = f"{settings.model} gives one answer a row, and {settings.dataset} has one a character"
-    try:
-        options = dict(settings.model_options)
-        model = make_model(settings.model, federated.input_shape, federated.num_classes, **options)
-        if model.per_position == sequences:
-            return model
-    except InputError as error:
-        why = str(error)
-    others = models_for(federated.input_shape, federated.num_classes, sequences)
-    if settings.model in others:  # with other options
-        raise InputError(why)
-    raise InputError(
-        f"{why}. Networks that take {settings.dataset}, rows of shape {federated.input_shape}: {', '.join(others)}"
-    )
-
-
-def _check_budgets(settings: Settings, model: Model) -> None:
-    if model.solve is None:
-        raise InputError(f"budgets are for equilibrium models; {settings.model} has no solver, leave them out")
-    if max(settings.budgets) > model.solve.max_iter:
-        raise InputError(
-            f"a client's budget is {max(settings.budgets)} iterations, but {settings.model} makes "
-            f"{model.solve.max_iter} at most; raise the model's max_iter or lower the budget"
-        )
-    if settings.fusion.startswith("iterations") and model.solve.tol > 0:
-        raise InputError(
-            f"fusion {settings.fusion!r} weighs clients by the iterations they make, but with tol = {model.solve.tol} "
-            "samples stop before their budget is used up; set the model's tol to 0"
-        )
-
-
-def data_fingerprint(problem: Problem) -> str:
-    """A hash of what the clients train on and are judged with, newcomers and held-out rows among them."""
-    parts = [part.fingerprint() for part in (problem.data, problem.newcomers, problem.validation) if part is not None]
-    return parts[0] if len(parts) == 1 else hashlib.sha256("".join(parts).encode()).hexdigest()
 
 
 # --- running ----------------------------------------------------------------------------------------------------

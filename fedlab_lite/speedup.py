@@ -6,8 +6,8 @@ What a round takes here is simulated, not timed: on one machine that computes al
 import numpy as np
 from jaxtyping import Float
 
+from fedlab_lite.assembly import algorithm_of, build_problem
 from fedlab_lite.errors import InputError
-from fedlab_lite.experiment import algorithm_of, build_problem
 from fedlab_lite.history import History
 from fedlab_lite.settings import Settings
 

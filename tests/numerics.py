@@ -16,7 +16,20 @@ import json
 from pathlib import Path
 from types import ModuleType
 
-from fedlab_lite import clients, deq, experiment, fusion, graphs, metrics, problem, settings, sharding, store, training
+from fedlab_lite import (
+    assembly,
+    clients,
+    deq,
+    experiment,
+    fusion,
+    graphs,
+    metrics,
+    problem,
+    settings,
+    sharding,
+    store,
+    training,
+)
 from fedlab_lite.algorithms import ALGORITHMS
 from fedlab_lite.data import capped, federated, motion, partition, roles, synthetic, text
 from fedlab_lite.nn import layers, model, winograd
@@ -60,7 +73,7 @@ def engine() -> set[ModuleType]:
     folder = Path(deq.__file__).parent
     solvers = {importlib.import_module(f"fedlab_lite.deq.{file.stem}") for file in folder.glob("[a-z]*.py")}
     everything = {clients, fusion, graphs, metrics, problem, settings, sharding, training, layers, model, winograd}
-    return solvers | everything | {capped, federated, motion, partition, roles, synthetic, text, experiment}
+    return solvers | everything | {capped, federated, motion, partition, roles, synthetic, text, assembly, experiment}
 
 
 def current() -> dict[str, dict]:
