@@ -4,6 +4,7 @@ import os
 import tempfile
 from pathlib import Path
 
+import hypothesis
 import jax
 import pytest
 from jaxtyping import install_import_hook
@@ -20,6 +21,8 @@ from fedlab_lite.files import cache_dir  # noqa: E402
 
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(cache_dir() / "xla"))  # processes that tests start have it, too
 setup()
+hypothesis.settings.register_profile("fedlab", deadline=None)  # a busy machine is no failure
+hypothesis.settings.load_profile("fedlab")
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -220,7 +220,7 @@ def test_fedrods_newcomers_leave_the_generic_part():
 
 
 @given(st.lists(st.integers(0, 6), min_size=1, max_size=40), st.data())
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_largest_is_a_stable_sort(scores, data):
     count = data.draw(st.integers(0, len(scores)))
     scores = np.array(scores + [0] * (40 - len(scores)), np.uint32)  # one shape, one program
@@ -246,7 +246,7 @@ def test_masks_lose_the_smallest_and_gain_the_most_wanted(share):
 
 
 @given(st.lists(st.tuples(st.integers(1, 40), st.integers(1, 40)), min_size=1, max_size=6), st.floats(0.05, 1.0))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_erk_keeps_the_density_of_the_whole(shapes, density):
     shapes = [*shapes, (7,)]  # a bias
     sizes = np.array([np.prod(shape) for shape in shapes])

@@ -8,7 +8,7 @@ import numpy as np
 import optax
 import pytest
 from helpers import blobs
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fedlab_lite.algorithms.local import Local
@@ -35,7 +35,6 @@ def test_separated_losses_give_everything_away():
     assert (reverse.advantage, reverse.auc, reverse.threshold) == (0.0, 0.0, -math.inf)
 
 
-@settings(deadline=None)
 @given(LOSSES, LOSSES)
 def test_every_threshold_and_every_pair(members, others):
     found = membership_advantage(members, others)

@@ -37,7 +37,7 @@ def means_agree(samples, expected):
 
 
 @given(scale=st.floats(1e-3, 1e3), clip=st.floats(1e-3, 1e3))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 def test_clip_shortens_to_its_norm_what_is_longer(scale, clip):
     sent = message(scale)
     norm, got = float(optax.tree.norm(sent)), send(Channel(clip=clip), sent, KEY)

@@ -121,7 +121,7 @@ batch_sizes = st.sampled_from([1, 7, 30])  # each is a program
 
 
 @given(size=st.integers(1, 23), batch_size=batch_sizes, epochs=st.integers(0, 3))
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 def test_every_row_is_seen_once_an_epoch(size, batch_size, epochs):
     data = numbered(23, size)
     assert float(count_all(jnp.float32(0), data, epochs=epochs, batch_size=batch_size)) == size * epochs
@@ -139,7 +139,7 @@ look = trainer(look_at_batches)
 
 
 @given(size=st.integers(0, 23), batch_size=batch_sizes, steps=st.integers(0, 6))
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 def test_random_batches_hold_a_row_once_and_no_padding(size, batch_size, steps):
     """As many steps as asked for, each on a full batch, or on all rows that there are."""
     params = {"rows": jnp.zeros(23), "seen": jnp.zeros(3)}

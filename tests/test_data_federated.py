@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fedlab_lite.data import DATASETS, EMBEDDED, PARTITIONS, Federated, federated
@@ -115,7 +115,6 @@ def named(data: Federated) -> list[list[int]]:
     return [part[:, 0, 0, 0, 0].tolist() for part in (data.x, data.test_x)]
 
 
-@settings(deadline=None)
 @given(st.integers(2, 40), st.data())
 def test_newcomers_are_drawn_and_nobody_is_lost(num_clients, draw):
     unseen, seed = draw.draw(st.integers(1, num_clients - 1)), draw.draw(st.integers(0, 99))
@@ -175,7 +174,6 @@ def rows_of(x, y, size) -> list[list[int]]:
     return [row[:n].tolist() for row, n in zip(y, size, strict=True)]
 
 
-@settings(deadline=None)
 @given(
     sizes=st.lists(st.integers(2, 30), min_size=1, max_size=12),
     share=st.floats(0, 1, exclude_min=True, exclude_max=True),

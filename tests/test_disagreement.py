@@ -45,7 +45,7 @@ def test_predicted_is_the_mean_over_random_pulls(decay, same_way):
 
 
 @given(st.integers(2, 12), st.integers(0, 99))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 def test_the_slowest_mode_bounds_what_is_left(n, seed):
     """With training in the first round alone (decay 0), at most lambda_2^2 of the error is left by a mixing."""
     matrix = make_graph("random", n, edge_probability=0.6, seed=seed).metropolis

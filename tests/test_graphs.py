@@ -63,7 +63,7 @@ def test_default_numbers_of_edges():
     assert edges == {"ring": [3, 10, 20], "star": [2, 9, 19], "random": [3, 10, 20], "complete": [3, 45, 190]}
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(random_graphs())
 def test_incidence_gives_laplacian_and_differences(graph):
     """FedF-ADMM, Sec. III: B is N x 2|E|, L = B B^T / 2, and B^T x are the differences along the edges."""
@@ -76,7 +76,7 @@ def test_incidence_gives_laplacian_and_differences(graph):
     assert graph.adjacency[start, end].all()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(random_graphs())
 def test_mixing_matrices_are_stochastic_on_the_edges_alone(graph):
     for matrix in (graph.neighbour_mean, graph.metropolis, graph.uniform):
@@ -92,7 +92,7 @@ def test_mixing_matrices_are_stochastic_on_the_edges_alone(graph):
     assert np.all(graph.metropolis.diagonal() > 0)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.data())
 def test_random_graphs_are_simple_connected_and_have_exactly_the_edges_asked_for(data):
     n = data.draw(st.integers(2, 40))
@@ -215,7 +215,7 @@ def test_spectral_gap_equals_the_closed_forms():
         assert spectral_gap(bipartite.neighbour_mean) == pytest.approx(0, abs=1e-6)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(random_graphs(), st.floats(0.1, 1), st.integers(0, 99))
 def test_spectral_gap_equals_the_eigenvalues_of_the_matrix_itself(graph, beta, seed):
     n = graph.num_clients

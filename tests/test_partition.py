@@ -51,7 +51,7 @@ def test_by_label_on_the_sizes_of_cifar10(p):
         assert test_counts.tolist() == [100 // p] * p
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.data())
 def test_by_label_gives_distinct_classes_and_even_holders(data):
     num_classes = data.draw(st.integers(1, 12))
@@ -93,7 +93,7 @@ def test_by_class_cycle_on_the_sizes_of_fedreco(each, k, train_rows, test_rows):
         assert set(y[a]) == set(y[b]) == set(held)  # drawn at random, but no class is missed at this size
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.data())
 def test_by_class_cycle_gives_equal_sizes_of_a_cycle_of_classes(data):
     num_classes = data.draw(st.integers(1, 12))
@@ -155,7 +155,7 @@ def assert_no_full_client_gets_more(counts: np.ndarray) -> None:
     assert not counts[before >= counts.sum() / counts.shape[1]].any()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.data())
 def test_dirichlet_capped_gives_full_clients_no_more_and_everyone_enough(data):
     num_clients = data.draw(st.integers(1, 12))

@@ -39,7 +39,7 @@ def by_bisection(B, kappa):
     return A
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(B=matrices(), kappa=radii)
 def test_it_is_the_nearest_matrix_in_the_ball(B, kappa):
     A = np.asarray(project(B, kappa), np.float64)
@@ -58,7 +58,7 @@ def test_it_is_the_nearest_matrix_in_the_ball(B, kappa):
         assert (np.sign(a[on]) == np.sign(b[on])).all()
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(B=matrices(), kappa=radii)
 def test_idempotent_and_no_matrix_in_the_ball_is_nearer(B, kappa):
     A = np.asarray(project(B, kappa))
@@ -71,7 +71,7 @@ def test_idempotent_and_no_matrix_in_the_ball_is_nearer(B, kappa):
         assert np.linalg.norm(other - B) >= distance - 1e-4 * (1 + distance)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     seed=st.integers(0, 10_000),
     shape=st.sampled_from([(3, 1), (6, 3), (4, 512)]),

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fedlab_lite import sharding, training
@@ -249,7 +249,6 @@ def test_on_one_device_the_cohort_stays_as_it_is():
 
 
 @given(st.data())
-@settings(deadline=None)
 def test_devices_are_dealt_equal_shares(data):
     """Everybody of the cohort once; no device's rows exceed another's by more than the largest client's."""
     sizes = data.draw(st.lists(st.integers(1, 99), min_size=1, max_size=17))

@@ -20,7 +20,7 @@ def plain_cka(x, y):
     return np.linalg.norm(y.T @ x) ** 2 / (np.linalg.norm(x.T @ x) * np.linalg.norm(y.T @ y))
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(
     n=st.sampled_from([3, 20]),
     p=st.sampled_from([1, 5, 40]),

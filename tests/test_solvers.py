@@ -25,7 +25,7 @@ def symmetric(n, radius, seed=0):
 
 
 @every_solver
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(seed=st.integers(0, 10_000), radius=st.floats(0.05, 0.9), nonlinear=st.booleans())
 def test_random_contractions_reach_their_true_fixed_point(solver, seed, radius, nonlinear):
     rng = np.random.default_rng(seed)

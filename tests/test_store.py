@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from helpers import history
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
@@ -53,7 +53,6 @@ def test_missing_files_are_none(tmp_path):
     assert store.load_tree(tmp_path / "no.ckpt") is None
 
 
-@settings(deadline=None)  # a busy disk is no failure
 @given(position=st.floats(0, 1), bit=st.integers(0, 7))
 def test_no_flipped_bit_goes_unnoticed(tmp_path_factory, position, bit):
     """Either an error, or (in a zip's padding) the very same content."""
