@@ -13,6 +13,7 @@ by more than the lead, and the lead is beyond noise. Nothing here raises: what c
 
 import math
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -118,7 +119,7 @@ def compare(
     last: int = 10,
     cause: str = "",
 ) -> Verdict:
-    """Whether run `left` is ahead of every run of `right` by more than `by`, over the last rounds.
+    """Whether run `left` is ahead of every run of `right` by more than `by`, over the last rounds and common seeds.
 
     Args:
       metric: None: the headline (accuracy, a share).
@@ -141,8 +142,10 @@ def _pair(histories, left, right, metric, by, higher, last, cause) -> Verdict:
     metric = metric or runs[0].headline
     if absent := [name for name, run in zip((left, right), runs, strict=True) if metric not in run.metrics]:
         return Verdict("inconclusive", f"{_some(absent)} has no {metric}")
-    if runs[0].seeds != runs[1].seeds:
-        return Verdict("inconclusive", f"{left} and {right} were trained with different seeds")
+    common = [seed for seed in runs[0].seeds if seed in runs[1].seeds]
+    if not common:
+        return Verdict("inconclusive", f"{left} and {right} have no seed in common")
+    runs = tuple(_with_seeds(run, common) for run in runs)
     sign = 1 if higher else -1
     values = [run.final(metric, last) for run in runs]
     lead = sign * (values[0] - values[1])
@@ -238,6 +241,13 @@ def settled(
 
 
 # --- errors and curves --------------------------------------------------------------------------------------------
+
+
+def _with_seeds(run: History, seeds: list[int]) -> History:
+    """What a run measured with these of its seeds."""
+    rows = [run.seeds.index(seed) for seed in seeds]
+    found = {"metrics": {name: values[rows] for name, values in run.metrics.items()}}
+    return replace(run, seeds=tuple(seeds), client_curves=run.client_curves[rows], **found)
 
 
 def _is_share(metric: str) -> bool:

@@ -111,7 +111,7 @@ def test_a_method_at_the_constant_answer_is_compared_with_nobody():
         (made([0.8, 0.8, 0.8], diverged=(False, True, False)), "b diverged"),
         (made(np.zeros(0), seeds=()), "b was not trained (40 rounds, 0 seeds)"),
         (made([0.8], rounds=1, num_rounds=0), "b was not trained (0 rounds"),
-        (made([0.7, 0.7, 0.7], seeds=(1, 2, 3)), "different seeds"),
+        (made([0.7, 0.7, 0.7], seeds=(3, 4, 5)), "a and b have no seed in common"),
         (
             made([0.7] * 3, metrics={"accuracy": np.full((3, 41), 0.7), "loss": np.full((3, 41), math.nan)}),
             "in loss: not",
@@ -124,6 +124,17 @@ def test_what_cannot_be_compared_is_inconclusive(run, why):
     found = compare({"a": GOOD, "b": run}, "a", "b", **metric)
     assert found.verdict == "inconclusive"
     assert why in found.reason
+
+
+def test_runs_are_compared_on_the_seeds_that_both_have():
+    a = made([0.6, 0.9, 0.6], seeds=(0, 1, 2))
+    alone = compare({"a": a, "b": made([0.7], seeds=(1,))}, "a", "b")
+    assert alone.verdict == "reproduced"
+    assert alone.reason.startswith("a against b: +20.0 points (s.e. ")
+    assert "1 seed)" in alone.reason
+    assert verdict(a, made([0.88], seeds=(1,))) == "inconclusive"  # one seed decides nothing below five points
+    two = compare({"a": a, "b": made([0.3, 0.3, 0.7, 0.5], seeds=(4, 3, 1, 0))}, "a", "b")
+    assert two.reason.startswith("a against b: +15.0 points (s.e. ")  # of 10 and 20
 
 
 def test_names_that_did_not_run():
