@@ -246,8 +246,9 @@ def settled(
 def _with_seeds(run: History, seeds: list[int]) -> History:
     """What a run measured with these of its seeds."""
     rows = [run.seeds.index(seed) for seed in seeds]
-    found = {"metrics": {name: values[rows] for name, values in run.metrics.items()}}
-    return replace(run, seeds=tuple(seeds), client_curves=run.client_curves[rows], **found)
+    metrics = {name: values[rows] for name, values in run.metrics.items()}
+    diverged = tuple(run.diverged[row] for row in rows)
+    return replace(run, seeds=tuple(seeds), metrics=metrics, client_curves=run.client_curves[rows], diverged=diverged)
 
 
 def _is_share(metric: str) -> bool:
