@@ -254,8 +254,7 @@ def test_deprls_figures_and_table_7_share_runs_with_table_1(preset):
             "fig09_num_workers",
         )
     )
-    if preset != "laptop":  # there on textures in place of CIFAR-100
-        assert all(first[name] == run for name, run in curves.items())
+    assert all(first[name] == run for name, run in curves.items())
     shared = 0
     for name, run in table.items():
         column, _, method = name.partition("/")
@@ -280,6 +279,12 @@ def test_columns_of_deprls_table_1_share_the_run_of_workers_alone(preset):
     assert len(set(alone.values())) == len(tasks) < len(alone)
     assert {run.graph for name, run in runs.items() if name not in alone} == {"ring", "random", "complete"}
     assert {run.edge_probability for run in runs.values() if run.graph == "random"} == {0.25}
+
+
+def test_a_column_can_go_without_a_run():
+    runs = papers.settings("deprl", "tab01_accuracy", "laptop")
+    assert {"motion_ring_0.3/deprl_code", "motion_random_0.3/deprl"} <= set(runs)
+    assert "motion_random_0.3/deprl_code" not in runs
 
 
 def test_deprls_printed_numbers():

@@ -142,7 +142,8 @@ def _flat_runs(paper: str, stem: str, preset: str) -> dict[str, tuple[dict[str, 
     for column, values in table.get("columns", {"": {}}).items():
         common = table.get("base", {}) | {name: value for name, value in values.items() if name not in runs}
         for name, own in runs.items():
-            result[f"{column}/{name}" if column else name] = common, own | values.get(name, {})
+            if (here := values.get(name, {})) is not False:
+                result[f"{column}/{name}" if column else name] = common, own | here
     return result
 
 
