@@ -139,6 +139,20 @@ def mean_and_band(ax, rounds: np.ndarray, values: np.ndarray, style: Mapping[str
         ax.fill_between(rounds, mean - std, mean + std, color=style["color"], alpha=0.15, linewidth=0)
 
 
+def mean_and_dots(ax, places: Sequence, values: Sequence[np.ndarray], style: Mapping[str, Any]) -> None:
+    """A line through the means of `values`, an array of seeds for each place, and a dot a seed.
+
+    >>> import matplotlib.pyplot as plt
+    >>> _, ax = plt.subplots()
+    >>> mean_and_dots(ax, [16, 32], [np.array([90.0, 92.0]), np.array([85.0])], {"color": "black"})
+    >>> ax.lines[0].get_ydata().tolist()
+    [91.0, 85.0]
+    """
+    ax.plot(places, [each.mean() for each in values], **style)
+    for place, each in zip(places, values, strict=True):
+        ax.plot([place] * len(each), each, ".", color=style["color"], markersize=3, alpha=0.7, gid="labelled")
+
+
 def constant_line(histories: Mapping[str, History], ax, *, scale: float = 1.0) -> None:
     """What the best one answer for everything scores (`metrics.constant_answer`): a dotted line, in the legend."""
     levels = sorted({round(run.constant, 4) for run in histories.values() if np.isfinite(run.constant)})

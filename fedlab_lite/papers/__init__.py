@@ -140,10 +140,11 @@ def _flat_runs(paper: str, stem: str, preset: str) -> dict[str, tuple[dict[str, 
     runs = table.get("runs", {})
     result = {}
     for column, values in table.get("columns", {"": {}}).items():
-        common = table.get("base", {}) | {name: value for name, value in values.items() if name not in runs}
+        of_runs = {"without", *runs}
+        common = table.get("base", {}) | {name: value for name, value in values.items() if name not in of_runs}
         for name, own in runs.items():
-            if (here := values.get(name, {})) is not False:
-                result[f"{column}/{name}" if column else name] = common, own | here
+            if name not in values.get("without", ()):
+                result[f"{column}/{name}" if column else name] = common, own | values.get(name, {})
     return result
 
 
