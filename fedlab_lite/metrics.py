@@ -1,7 +1,7 @@
 """What is reported: how every client's model does on its test rows, and the bytes that cross the network."""
 
 from collections.abc import Callable
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import jax
@@ -142,8 +142,24 @@ def message_count(problem: Problem, algorithm: Any) -> dict[str, int]:
 
 
 def _messages(problem: Problem, algorithm: Any, pieces: bool) -> dict[str, int]:
-    state = jax.eval_shape(algorithm.init, problem, jax.random.key(0))
-    at = At(jnp.int32(0), jnp.arange(problem.num_clients), jax.random.key(0))
+    leaves, structure = jax.tree.flatten((problem, algorithm))
+    shapes = tuple(jax.tree.map(jax.typeof, leaves))
+    return dict(_traced_messages(structure, shapes, pieces))
+
+
+@lru_cache(maxsize=256)
+def _traced_messages(structure: Any, shapes: tuple, pieces: bool) -> dict[str, int]:
+    """Traced once for all the runs that differ in numbers, which no message's shape depends on."""
+
+    def start(leaves):
+        problem, algorithm = jax.tree.unflatten(structure, leaves)
+        return algorithm.init(problem, jax.random.key(0))
+
+    def one_round(leaves, state):
+        problem, algorithm = jax.tree.unflatten(structure, leaves)
+        return algorithm.round(problem, state, At(jnp.int32(0), jnp.arange(problem.num_clients), jax.random.key(0)))
+
+    state = jax.eval_shape(start, shapes)
     with counting(pieces=pieces) as found:
-        jax.eval_shape(lambda problem, state, at: algorithm.round(problem, state, at), problem, state, at)
+        jax.eval_shape(one_round, shapes, state)
     return found

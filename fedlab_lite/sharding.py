@@ -126,12 +126,18 @@ def put(tree: PyTree, cohort: Int[Array, " m"], rows: PyTree) -> PyTree:
 def broadcast(tree: PyTree, num_clients: int) -> PyTree:
     """The same tree for every client, stacked on axis 0; each device makes the copies of the clients that it owns."""
 
-    def copies(tree):
-        return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (num_clients, *jnp.shape(leaf))), tree)
-
     if not shared_out(num_clients):
-        return copies(tree)
-    return jax.jit(copies, out_shardings=placed(num_clients))(tree)
+        return _copies(tree, num_clients)
+    return _copier(num_clients, placed(num_clients))(tree)
+
+
+def _copies(tree: PyTree, number: int) -> PyTree:
+    return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (number, *jnp.shape(leaf))), tree)
+
+
+@lru_cache(maxsize=64)
+def _copier(number: int, where: NamedSharding) -> Callable[[PyTree], PyTree]:
+    return jax.jit(partial(_copies, number=number), out_shardings=where)
 
 
 class Sparse(NamedTuple):

@@ -77,7 +77,7 @@ class FeDEQ(PartialPersonalisation):
             "duals": problem.for_clients(draw, jnp.arange(problem.num_clients)),
         }
         if self.server == "argmin":  # line 4 for t = 0
-            multipliers = average(state["duals"], jnp.ones(problem.num_clients))
+            multipliers = jax.jit(average)(state["duals"], jnp.ones(problem.num_clients))  # one program
             state["mean"] = optax.tree.add_scale(state["theta"], 1 / self.rho, multipliers)
             state["theta"] = problem.model.project(state["mean"])
         if self.warm_start == "rounds":
