@@ -3,6 +3,8 @@ BIN := .venv/bin
 IMPORTED := fedlab_lite.figures, fedlab_lite.notebook, ipykernel.kernelapp, jupyter_client.asynchronous, matplotlib.pyplot, \
   pandas, papermill.execute, pytest, seaborn
 EACH_CORE := -n auto --dist worksteal
+# Compiling is most of what the package's tests do, so it is made quick there; notebooks are compiled as users have them.
+QUICKLY := XLA_FLAGS=--xla_backend_optimization_level=0
 # Tests that compile much, or start processes: `make test` has them, `make check` has not.
 SLOW := algorithms attacked channel cli decentralised distributed equilibrium_input experiment export fedf_theory fusion gradients \
   models models_deprl notebooks setup sharding train transformer tuning
@@ -14,11 +16,11 @@ reproduce: .venv/ready  ## the headline notebook of each paper on the embedded d
 	$(BIN)/fedlab report --drafts
 
 test: .venv/ready lint  ## the package's tests, then every notebook at `quick`
-	$(BIN)/python -m pytest $(EACH_CORE)
+	$(QUICKLY) $(BIN)/python -m pytest $(EACH_CORE)
 	FEDLAB_FIGURES=$$(mktemp -d) $(BIN)/python -m pytest $(EACH_CORE) --nbmake --nbmake-timeout=600 --durations=0 notebooks
 
 check: lint  ## for the inner loop: the linters and the fast tests
-	$(BIN)/python -m pytest $(EACH_CORE) $(SLOW:%=--ignore=tests/test_%.py) tests
+	$(QUICKLY) $(BIN)/python -m pytest $(EACH_CORE) $(SLOW:%=--ignore=tests/test_%.py) tests
 
 lint: .venv/ready
 	$(BIN)/ruff check . && $(BIN)/ruff format --check .
