@@ -143,23 +143,16 @@ def message_count(problem: Problem, algorithm: Any) -> dict[str, int]:
 
 def _messages(problem: Problem, algorithm: Any, pieces: bool) -> dict[str, int]:
     leaves, structure = jax.tree.flatten((problem, algorithm))
-    shapes = tuple(jax.tree.map(jax.typeof, leaves))
-    return dict(_traced_messages(structure, shapes, pieces))
+    return dict(_traced_messages(structure, tuple(map(jax.typeof, leaves)), pieces))
 
 
 @lru_cache(maxsize=256)
 def _traced_messages(structure: Any, shapes: tuple, pieces: bool) -> dict[str, int]:
     """Traced once for all the runs that differ in numbers, which no message's shape depends on."""
-
-    def start(leaves):
-        problem, algorithm = jax.tree.unflatten(structure, leaves)
-        return algorithm.init(problem, jax.random.key(0))
-
-    def one_round(leaves, state):
-        problem, algorithm = jax.tree.unflatten(structure, leaves)
-        return algorithm.round(problem, state, At(jnp.int32(0), jnp.arange(problem.num_clients), jax.random.key(0)))
-
-    state = jax.eval_shape(start, shapes)
+    problem, algorithm = jax.tree.unflatten(structure, shapes)
+    key = jax.random.key(0)
+    state = jax.eval_shape(lambda algorithm, *given: algorithm.init(*given), algorithm, problem, key)
+    at = At(jnp.int32(0), jnp.arange(problem.num_clients), key)
     with counting(pieces=pieces) as found:
-        jax.eval_shape(one_round, shapes, state)
+        jax.eval_shape(lambda algorithm, *given: algorithm.round(*given), algorithm, problem, state, at)
     return found

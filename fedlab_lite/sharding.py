@@ -125,7 +125,6 @@ def put(tree: PyTree, cohort: Int[Array, " m"], rows: PyTree) -> PyTree:
 
 def broadcast(tree: PyTree, num_clients: int) -> PyTree:
     """The same tree for every client, stacked on axis 0; each device makes the copies of the clients that it owns."""
-
     if not shared_out(num_clients):
         return _copies(tree, num_clients)
     return _copier(num_clients, placed(num_clients))(tree)

@@ -78,13 +78,10 @@ class TestEveryAlgorithm:
             assert shapes == jax.tree.map(lambda a: a.shape, one) | more
 
     def test_executors_agree(self, name, problem):
-        """The loop makes a program of one client, and nothing of the round."""
         algorithm = make_algorithm(name, lr=0.1)
-        state, cohort = init(algorithm, problem), cohort_of(algorithm, problem, COHORT)
-        at = problem.at(jnp.int32(0), cohort, KEY)
-        want = algorithm.round(replace(problem, executor="loop"), state, at)
+        want = run_rounds(algorithm, replace(problem, executor="loop"), 1, COHORT)
         for executor in ("map", "vmap"):
-            got = step(algorithm, replace(problem, executor=executor), state, cohort)
+            got = run_rounds(algorithm, replace(problem, executor=executor), 1, COHORT)
             jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), got, want)
 
     def test_a_repeat_is_bit_equal(self, name, problem):
