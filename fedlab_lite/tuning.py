@@ -112,7 +112,8 @@ def tune(
 
 
 def _distributions(settings: Settings, spaces: Spaces) -> dict[str, FloatDistribution]:
-    floats = [name for name, hint in algorithm_options(settings.algorithm).items() if hint is float]
+    hints = algorithm_options(settings.algorithm)
+    floats = [name for name, hint in hints.items() if hint in (float, float | None)]
     if not spaces:
         raise InputError(f"nothing to search; {settings.algorithm} has the options {', '.join(floats)}")
     for name, ends in spaces.items():

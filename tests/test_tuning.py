@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from helpers import blobs
 
-from fedlab_lite import experiment, files
+from fedlab_lite import experiment, files, papers
 from fedlab_lite.errors import CorruptFileError, InputError, MissingDataError, OutputError
 from fedlab_lite.experiment import Settings, run_all
 from fedlab_lite.tuning import held_out, score, tune, with_options
@@ -15,6 +15,7 @@ FEDAVG = Settings(num_clients=3, num_rounds=1, algorithm_options={"epochs": 1, "
 SPACES = {"lr": (1e-3, 1.0)}
 TRIALS = 14  # in batches of four: the last two are TPE's
 DEC = Settings(num_clients=3, num_rounds=1, graph="ring", algorithm="fedf_admm")
+PAPER = papers.item("fedf_admm", "fig08_tuning")["spaces"]
 
 
 class FakeHistory:
@@ -132,6 +133,14 @@ def test_the_search_goes_where_the_score_is_high(monkeypatch):
     assert abs(math.log10(study.best_params["lr"]) + 1) < 0.1
 
 
+@pytest.mark.parametrize("algorithm", PAPER)
+def test_the_papers_ranges_can_be_searched(monkeypatch, algorithm):
+    fake(monkeypatch)
+    (trial,) = tune(replace(DEC, algorithm=algorithm), PAPER[algorithm], num_trials=1).trials
+    assert trial.params.keys() == PAPER[algorithm].keys()
+    assert all(low <= trial.params[name] <= high for name, (low, high) in PAPER[algorithm].items())
+
+
 def test_deterministic_by_seed(undisturbed, monkeypatch):
     fake(monkeypatch)
     assert found(search()) == undisturbed
@@ -245,7 +254,7 @@ def test_a_place_that_cannot_be_written(monkeypatch, tmp_path):
 @pytest.mark.parametrize(
     ("spaces", "options", "message"),
     [
-        ({}, {}, "nothing to search; fedf_admm has the options lr, rho, nu"),
+        ({}, {}, "nothing to search; fedf_admm has the options lr, momentum, .*, rho, nu, derivative_gain"),
         ({"eta": (0.1, 1.0)}, {}, "unknown float option of algorithm fedf_admm 'eta'"),
         ({"epochs": (1, 3)}, {}, "unknown float option .*'epochs'"),
         ({"lr": (0.1, 0.1)}, {}, r"range of lr is \[0.1, 0.1\]; give \[low, high\] with 0 < low < high"),
