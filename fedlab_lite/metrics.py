@@ -8,10 +8,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from jax.typing import ArrayLike
 from jaxtyping import Array, Shaped
 
 from fedlab_lite.channel import counting
 from fedlab_lite.clients import ClientData, in_chunks, rows_of
+from fedlab_lite.errors import InputError
 from fedlab_lite.problem import At, Problem
 from fedlab_lite.sharding import to_host
 
@@ -83,7 +85,7 @@ def constant_answer(problem: Problem) -> tuple[float, dict[str, int]]:
       >>> constant_answer(Problem(data, make_model("mlp", data.input_shape, data.num_classes)))[1]
       {'all': 100, 'a client': 25}
     """
-    y, counted = _test_labels(problem)
+    y, counted = _labels(problem, problem.data.test_y, problem.data.test_size)
     labels = {"all": int(counted.sum()), "a client": round(float(counted.sum(1).mean()))}
     if problem.goal.headline != "accuracy":
         return float("nan"), labels
@@ -105,15 +107,41 @@ def constant_loss(problem: Problem) -> float:
     """
     if problem.goal.headline != "accuracy":
         return float("nan")
-    shares = _label_shares(*_test_labels(problem))
+    shares = _label_shares(*_labels(problem, problem.data.test_y, problem.data.test_size))
     shares = shares[shares > 0]
     return float(-(shares * np.log(shares)).sum())
 
 
-def _test_labels(problem: Problem) -> tuple[np.ndarray, np.ndarray]:
-    """All test labels, a row a client, and which of them count."""
+def bigram_answer(problem: Problem) -> float:
+    """What a text's model must beat to know more than which character follows which.
+
+    The answer is a character's commonest follower in all clients' training rows.
+
+    Returns: its accuracy on the test labels that count, a share, the mean over clients.
+    Raises: `InputError` for data that are no text.
+
+    Example:
+      >>> from fedlab_lite.data import federated
+      >>> from fedlab_lite.nn.model import make_model
+      >>> data = federated("roles", partition="natural", num_clients=4, train_size=400, test_size=200)
+      >>> problem = Problem(data, make_model("transformer4", data.input_shape, data.num_classes))
+      >>> constant_answer(problem)[0] < bigram_answer(problem) < 1
+      True
+    """
     data = problem.data
-    y, size = to_host(jnp.asarray(data.test_y)), to_host(jnp.asarray(data.test_size))
+    if data.task != "next_character":
+        raise InputError(f"{data.name} is for {data.task}; a bigram model answers the next character of a text")
+    y, counted = _labels(problem, data.y, data.size)
+    followers = np.zeros((data.num_classes, data.num_classes))
+    np.add.at(followers, (to_host(jnp.asarray(data.x)).reshape(y.shape), y), counted)
+    y, counted = _labels(problem, data.test_y, data.test_size)
+    right = counted * (followers.argmax(1)[to_host(jnp.asarray(data.test_x)).reshape(y.shape)] == y)
+    return float((right.sum(1) / np.maximum(counted.sum(1), 1)).mean())
+
+
+def _labels(problem: Problem, y: ArrayLike, size: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
+    """All labels, a row a client, and which of them count."""
+    y, size = to_host(jnp.asarray(y)), to_host(jnp.asarray(size))
     seen = np.arange(y.shape[1]) < size[:, None]
     rows = jnp.asarray(y.reshape(-1, *y.shape[2:])), jnp.asarray(seen.ravel(), jnp.float32)
     counted = np.asarray(problem.goal.counted(*rows)).reshape(len(y), -1)

@@ -10,9 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedlab_lite.data import DATASETS, EMBEDDED, federated, sources, text
+from fedlab_lite.data import DATASETS, EMBEDDED, Federated, federated, sources, text
 from fedlab_lite.data.roles import roles
 from fedlab_lite.errors import CorruptFileError, InputError, MissingDataError
+from fedlab_lite.metrics import bigram_answer
+from fedlab_lite.nn.model import make_model
+from fedlab_lite.problem import Problem
 
 
 @pytest.fixture(scope="module")
@@ -315,3 +318,18 @@ def test_roles_gain_by_learning_together_and_by_adapting():
     assert central < alone - 0.05
     assert adapted < central - 0.05
     assert adapted > 1.5
+
+
+def problem_of(data: Federated) -> Problem:
+    return Problem(data, make_model("transformer4", data.input_shape, data.num_classes))
+
+
+def test_a_bigram_model_by_hand():
+    """1 is followed by 2 (twice), 2 by 3 (three times) rather than by 1 (twice), 3 by 2; padding by nothing."""
+    train = [([[1, 2, 1, 2]], [[2, 1, 2, 1]]), ([[2, 3, 2, 0], [2, 0, 0, 0]], [[3, 2, 3, 0], [3, 0, 0, 0]])]
+    test = [([[1, 2, 0, 0]], [[2, 1, 0, 0]]), ([[3, 2, 1, 0]], [[2, 3, 3, 0]])]  # right: 1 of 2, 2 of 3
+    train, test = ([(np.array(x), np.array(y)) for x, y in rows] for rows in (train, test))
+    data = Federated.stack(train, test, name="toy", source="toys", num_classes=4, task="next_character")
+    assert bigram_answer(problem_of(data)) == pytest.approx((1 / 2 + 2 / 3) / 2)
+    with pytest.raises(InputError, match="toy is for classification; a bigram model answers the next character"):
+        bigram_answer(problem_of(replace(data, task="classification")))
