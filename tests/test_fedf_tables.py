@@ -45,6 +45,25 @@ def test_totals_are_the_sums_of_the_rows(dataset, slip):
     assert total == sum(TABLE_III[dataset]) == PRINTED_TOTAL[dataset] + slip
 
 
+def test_a_stride_makes_the_dense_layer_smaller_on_any_size():
+    for side, places in ((32, 4), (30, 4), (28, 1)):  # 30: 8 places, 4 and 2 after pools
+        model = make_model("norm_cnn", (side, side, 3), 10, stride=4)
+        like = jax.eval_shape(model.init, jax.random.key(0))
+        assert count_params(like["representation"]["dense"]) == (places * 64 + 1) * 512
+        assert jax.eval_shape(model.apply, like, np.zeros((1, side, side, 3), np.uint8)).shape == (1, 10)
+
+
+def test_centred_pixels_are_shifted_pixels_and_tell_images_apart():
+    x = np.random.default_rng(0).uniform(0.4, 0.6, (8, 28, 28, 1)).astype(np.float32)
+    options = {"channels": (8, 8), "features": 32}
+    plain, centred = (make_model("norm_cnn", (28, 28, 1), 10, centre=c, **options) for c in (0.0, 0.5))
+    params = plain.init(jax.random.key(0))
+    np.testing.assert_array_equal(centred.represent(params, x), plain.represent(params, x - np.float32(0.5)))
+    alike, apart = (np.asarray(model.represent(params, x)) for model in (plain, centred))
+    spread = [z.var(0).sum() / np.square(z.mean(0)).sum() for z in (alike, apart)]  # of features, to their mean
+    assert spread[1] > 3 * spread[0]
+
+
 @pytest.mark.parametrize(
     ("dataset", "shared", "params_bytes", "outputs_bytes"),
     [("fashion_mnist", 1000, 6654248, 40000), ("cifar10", 5000, 8626728, 200000)],  # 6.7 and 8.6 MB, 40 and 200 KB

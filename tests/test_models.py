@@ -251,6 +251,7 @@ def test_projection_puts_every_row_of_B_in_the_ball():
         ("resnet18", {"stem": "cifra"}, "did you mean 'cifar'"),
         ("resnet18", {"blocks": (2, 0)}, r"blocks of ResNet-18 are \(2, 0\)"),
         ("cnn", {"padding": "same"}, "unknown padding 'same'"),
+        ("norm_cnn", {"stride": 16}, r"nothing is left of \(28, 28, 1\) after a first convolution at stride 16"),
         ("cnn5", {"channels": (4, 4, 4)}, r"nothing is left of \(28, 28, 1\) after 3 convolutions of 5x5 \(VALID\)"),
     ],
 )
