@@ -169,7 +169,7 @@ def _drawn(fig, result: Mapping[str, Any]) -> dict[str, bytes]:
     if (layout := fig.get_layout_engine()) is not None:
         room = 0.12 / fig.get_figheight()  # a line of 7 points below everything
         layout.set(rect=(0, room, 1, 1 - room))
-    stamp = fig.text(0.995, 0.005, said, ha="right", va="bottom", fontsize=7, color="#666666")
+    stamp = fig.text(0.995, 0.03 / fig.get_figheight(), said, ha="right", va="bottom", fontsize=7, color="#666666")
     contents = {}
     with mpl.rc_context({"svg.hashsalt": f"{result['paper']}/{result['item']}"}):
         for kind, metadata in (("svg", {"Date": None, "Creator": None}), ("png", {"Software": None})):
