@@ -210,7 +210,7 @@ def test_a_part_of_an_item_has_its_runs():
     ]
     assert all(run == table[name] for name, run in figure.items())
     dirichlet = papers.settings("fedf_admm", "fig09_fmnist_dirichlet", "laptop")
-    assert set(table) - set(dirichlet) >= {"fmnist_dirichlet/dec_fedprox"}
+    assert set(table) - set(dirichlet) >= {"fmnist_dirichlet_cnn/dec_fedprox"}
     assert len(dirichlet) == 6  # Local among them
     assert papers.preset_table("fedf_admm", "fig05_fmnist_1class", "laptop")["minutes"] == 172
 

@@ -98,8 +98,13 @@ def preset_table(paper: str, stem: str, preset: str) -> dict[str, Any]:
     if "part_of" not in table:
         return table
     whole = item(paper, table["part_of"])[preset]
-    runs = {name: run for name, run in whole["runs"].items() if name not in table.get("without", ())}
-    return whole | table | {"runs": runs, "columns": {name: whole["columns"][name] for name in table["columns"]}}
+    without = table.get("without", ())
+    runs = {name: run for name, run in whole["runs"].items() if name not in without}
+    columns = {
+        name: {key: value for key, value in whole["columns"][name].items() if key not in without}
+        for name in table["columns"]
+    }
+    return whole | table | {"runs": runs, "columns": columns}
 
 
 def estimate(paper: str, stem: str, preset: str) -> dict[str, Any]:
