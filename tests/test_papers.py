@@ -212,7 +212,7 @@ def test_a_part_of_an_item_has_its_runs():
     dirichlet = papers.settings("fedf_admm", "fig09_fmnist_dirichlet", "laptop")
     assert set(table) - set(dirichlet) >= {"fmnist_dirichlet_cnn/dec_fedprox"}
     assert len(dirichlet) == 6  # Local among them
-    assert papers.preset_table("fedf_admm", "fig05_fmnist_1class", "laptop")["minutes"] == 172
+    assert papers.preset_table("fedf_admm", "fig05_fmnist_1class", "laptop")["minutes"] == 203
 
 
 # at quick nobody learns from one class a client
@@ -221,7 +221,7 @@ def test_figures_5_13_and_14_share_runs_of_fedf_admm(preset, network):
     table = papers.settings("fedf_admm", "tab04_accuracy_gap", preset)
     run = table[f"fmnist_1class{network}/fedf_admm"]
     assert papers.settings("fedf_admm", "fig05_fmnist_1class", preset)[f"fmnist_1class{network}/fedf_admm"] == run
-    assert papers.settings("fedf_admm", "fig13_shared_data", preset)["std"] == table["fmnist_1class/fedf_admm"]
+    assert papers.settings("fedf_admm", "fig13_shared_data", preset)["std"] == run
     assert papers.settings("fedf_admm", "fig14_topologies", preset)["ring_10"] == table["fmnist_1class/fedf_admm"]
 
 
