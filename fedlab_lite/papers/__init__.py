@@ -98,13 +98,7 @@ def preset_table(paper: str, stem: str, preset: str) -> dict[str, Any]:
     if "part_of" not in table:
         return table
     whole = item(paper, table["part_of"])[preset]
-    without = table.get("without", ())
-    runs = {name: run for name, run in whole["runs"].items() if name not in without}
-    columns = {
-        name: {key: value for key, value in whole["columns"][name].items() if key not in without}
-        for name in table["columns"]
-    }
-    return whole | table | {"runs": runs, "columns": columns}
+    return whole | table | {"columns": {name: whole["columns"][name] for name in table["columns"]}}
 
 
 def estimate(paper: str, stem: str, preset: str) -> dict[str, Any]:
@@ -147,8 +141,9 @@ def _flat_runs(paper: str, stem: str, preset: str) -> dict[str, tuple[dict[str, 
     for column, values in table.get("columns", {"": {}}).items():
         of_runs = {"without", *runs}
         common = table.get("base", {}) | {name: value for name, value in values.items() if name not in of_runs}
+        without = {*table.get("without", ()), *values.get("without", ())}
         for name, own in runs.items():
-            if name not in values.get("without", ()):
+            if name not in without:
                 result[f"{column}/{name}" if column else name] = common, own | values.get(name, {})
     return result
 
