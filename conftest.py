@@ -10,14 +10,17 @@ import pytest
 from jaxtyping import install_import_hook
 
 # In tests every call of these checks its annotations, types and shapes. To be said before their import.
-CHECKED = ("channel", "clients", "deq", "fusion", "graphs", "metrics", "problem", "sharding")
+CHECKED = (
+    "deq",
+    *(f"engine.{name}" for name in ("averaging", "channel", "devices", "evaluation", "graphs", "local", "problem")),
+)
 install_import_hook(
     [f"fedlab_lite.{name}" for name in CHECKED],
     "beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))",  # 1 is a float, as mypy has it
 )
 
-from fedlab_lite import setup  # noqa: E402
-from fedlab_lite.files import cache_dir  # noqa: E402
+from fedlab_lite.engine import setup  # noqa: E402
+from fedlab_lite.util import cache_dir  # noqa: E402
 
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(cache_dir() / "xla"))  # processes that tests start have it, too
 setup()

@@ -32,9 +32,9 @@ def end_when_interrupted() -> None:
 
 def main() -> int:
     end_when_interrupted()
-    from fedlab_lite import commands
+    from fedlab_lite import cli
 
-    return commands.main()
+    return cli.main()
 
 
 if __name__ == "__main__":

@@ -28,9 +28,11 @@ import numpy as np
 from helpers import history
 from kill_and_resume import JOBS, finish, kill_and_resume, left_by, start
 
-from fedlab_lite import commands, data, experiment, files, notebook, papers, programs, results, store
-from fedlab_lite.errors import FedlabError
-from fedlab_lite.settings import Settings, setting_types
+from fedlab_lite import cli
+from fedlab_lite.data import load
+from fedlab_lite.papers import notebooks, presets, results
+from fedlab_lite.runs import Settings, runner, setting_types, store
+from fedlab_lite.util import FedlabError, files, programs
 
 ENVIRONMENT = ("FEDLAB_CACHE", "FEDLAB_DATA", "FEDLAB_RUNS", "FEDLAB_FIGURES")
 
@@ -120,8 +122,8 @@ def victims(folder: Path) -> dict[str, tuple[Path, Callable[[], object]]]:
     """Files, and what reading each gives: the same as before, or an error. None: its content has no checksum."""
     rng = np.random.default_rng(0)
     one = history(rng.random((2, 9)), (0, 1))
-    part = experiment.replace(one, seeds=(0,), diverged=(False,), metrics={"a": one.metrics["accuracy"][:1]})
-    run = store.save_history("run", experiment.replace(part, client_curves=part.client_curves[:1], settings=None))
+    part = runner.replace(one, seeds=(0,), diverged=(False,), metrics={"a": one.metrics["accuracy"][:1]})
+    run = store.save_history("run", runner.replace(part, client_curves=part.client_curves[:1], settings=None))
     tree = {"state": {"0": rng.random(50)}, "progress": {"next": 3}}
     ckpt, state = (store.save_tree(store.path("run", kind), tree) for kind in ("ckpt", "state"))
     cache = programs.Programs(folder / "xla")
@@ -136,7 +138,7 @@ def victims(folder: Path) -> dict[str, tuple[Path, Callable[[], object]]]:
     own.parent.mkdir(parents=True, exist_ok=True)
     images = rng.integers(0, 256, (6, 8, 8, 3), dtype=np.uint8)
     np.savez_compressed(own, x_train=images, y_train=np.arange(6), x_test=images, y_test=np.arange(6))
-    kinds["arrays of one's own"] = (own, lambda: data.sources.load("cifar10"))
+    kinds["arrays of one's own"] = (own, lambda: load.sources.load("cifar10"))
     unpacked = folder / "unpacked.h5"
     with contextlib.suppress(ImportError):
         import h5py
@@ -148,8 +150,8 @@ def victims(folder: Path) -> dict[str, tuple[Path, Callable[[], object]]]:
         whole = unpacked.read_bytes()
         archive = folder / "archive.tar"
         archive.write_bytes(tar_of({"unpacked.h5": whole}))
-        (copy,) = data.sources.unpack(archive, ("unpacked.h5",))
-        kinds["unpacked data"] = (copy, lambda: data.sources.unpack(archive, ("unpacked.h5",)) and copy.read_bytes())
+        (copy,) = load.sources.unpack(archive, ("unpacked.h5",))
+        kinds["unpacked data"] = (copy, lambda: load.sources.unpack(archive, ("unpacked.h5",)) and copy.read_bytes())
     figure = files.figures_dir() / "fedeq" / "fig04_mlp_vs_deq_mlp.json"
     about = {"preset": "quick", "verdict": "exact", "reason": "counted", "metrics": {}}
     files.write_atomic(figure, json.dumps(about).encode())
@@ -250,7 +252,7 @@ def at_the_command_line(line: str) -> Callable[[], None]:
         said = io.StringIO()
         with contextlib.redirect_stderr(said), contextlib.redirect_stdout(io.StringIO()):
             try:
-                code = commands.main(line.split())
+                code = cli.main(line.split())
             except SystemExit as stopped:  # argparse's
                 code = stopped.code
         if code:
@@ -266,15 +268,15 @@ def bad_inputs(pattern: str = "*") -> Iterator[Outcome]:
         for value in values:
 
             def make(name=name, value=value) -> None:
-                experiment.build_problem(Settings(**{name: value}))
+                runner.build_problem(Settings(**{name: value}))
 
             options = next(iter(value), "") if isinstance(value, dict) else ""
             yield ends(f"Settings({name}={value!r})", make, WORDS.get(name, options or name))
     for line, words in COMMANDS.items():
         yield ends(f"fedlab {line}", at_the_command_line(line), words)
-    for item in papers.items(pattern, papers.ALL):
+    for item in presets.items(pattern, presets.ALL):
         if item.notebook.exists():
-            for name, (hint, _) in notebook.parameters(item.notebook).items():
+            for name, (hint, _) in notebooks.parameters(item.notebook).items():
                 for value in ("3" if hint is dict else "{}", *(["x=1"] if hint is not str else [])):
                     line = f"run {item} -p {name} {value}"
                     yield ends(f"fedlab {line}", at_the_command_line(line), WORDS.get(name, name))

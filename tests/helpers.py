@@ -6,14 +6,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedlab_lite import figures
-from fedlab_lite.data.federated import Federated
-from fedlab_lite.graphs import make_graph
-from fedlab_lite.history import History
-from fedlab_lite.nn.model import make_model
-from fedlab_lite.problem import At, Problem, Task
-from fedlab_lite.settings import Settings
-from fedlab_lite.training import places
+from fedlab_lite.data import Federated
+from fedlab_lite.engine import History, Problem, RoundContext, Task, make_graph
+from fedlab_lite.engine.training import places
+from fedlab_lite.nn import make_model
+from fedlab_lite.plots import style
+from fedlab_lite.runs import Settings
 
 KEY = jax.random.key(0)
 
@@ -94,7 +92,7 @@ def blobs(num_clients=5, classes=3, seed=0, sizes=None, shape=(6,), model="mlp",
 
 def some(*clients, key=KEY):
     """A first round with these clients."""
-    return At(jnp.int32(0), jnp.array(clients), key)
+    return RoundContext(jnp.int32(0), jnp.array(clients), key)
 
 
 # An algorithm's numbers, the problem's arrays, cohort and key are arguments: what tests of one process run with the
@@ -171,8 +169,8 @@ def drawn(runs):
     """A figure of these runs' curves."""
     import matplotlib.pyplot as plt
 
-    figures.use_style()
+    style.use_style()
     fig, ax = plt.subplots()
-    figures.curves(runs, ax=ax, scale=100)
+    style.curves(runs, ax=ax, scale=100)
     plt.close(fig)
     return fig

@@ -23,32 +23,32 @@ def small(rounds: int, **options):
     """Settings of a run on a small problem, which takes the place of all others in this process."""
     from helpers import blobs
 
-    from fedlab_lite import experiment
+    from fedlab_lite.runs import runner
 
-    experiment.build_problem = lambda settings: blobs(num_clients=6)
-    return experiment.Settings(num_clients=6, num_rounds=rounds, cohort_size=3, **options)
+    runner.build_problem = lambda settings: blobs(num_clients=6)
+    return runner.Settings(num_clients=6, num_rounds=rounds, cohort_size=3, **options)
 
 
 def one_run(rounds: int) -> None:
     """Two seeds, with a checkpoint after every round, and the final states."""
-    from fedlab_lite import experiment
+    from fedlab_lite.runs import runner
 
     options = {"epochs": 1, "head_epochs": 1}
     settings = small(rounds, algorithm="fedeq", algorithm_options=options, seeds=(0, 1))
-    experiment.run(settings, checkpoint_seconds=0, keep_state=True)
+    runner.run(settings, checkpoint_seconds=0, keep_state=True)
 
 
 def sweep(rounds: int) -> None:
     """Eight short runs of one program: many kills fall between their writes."""
-    from fedlab_lite import experiment
+    from fedlab_lite.runs import runner
 
-    runs = [small(rounds // 20, algorithm_options={"lr": 0.01 * k, "epochs": 1}) for k in range(1, 9)]
-    experiment.run_all(runs, checkpoint_seconds=0, keep_state=True)
+    runs = {k: small(rounds // 20, algorithm_options={"lr": 0.01 * k, "epochs": 1}) for k in range(1, 9)}
+    runner.run_all(runs, checkpoint_seconds=0, keep_state=True)
 
 
 def tune(rounds: int) -> None:
     """Eight trials, scored on the test rows: this problem has none that are held out."""
-    from fedlab_lite import tuning
+    from fedlab_lite.runs import tuning
 
     settings = small(rounds // 20, algorithm_options={"epochs": 1})
     tuning.score = lambda history, metric: float(history.final(metric.removesuffix("_validation")).mean())
@@ -59,13 +59,14 @@ def render(rounds: int) -> None:
     """A figure, its numbers and the runs behind it, drawn again and again with other numbers."""
     from helpers import drawn, history
 
-    from fedlab_lite import figures, results
-    from fedlab_lite.evidence import Verdict
+    from fedlab_lite.papers import results
+    from fedlab_lite.papers.verdicts import Verdict
+    from fedlab_lite.plots import style
 
     os.environ["FEDLAB_COMMIT"] = "1"
     for k in range(rounds // 20):
         runs = {"mlp": history([[0.1, 0.01 * k], [0.1, 0.02 * k]])}
-        saved = {"metrics": figures.summary(runs, last=1), "histories": runs, "preset": "quick"}
+        saved = {"metrics": style.summary(runs, last=1), "histories": runs, "preset": "quick"}
         with contextlib.redirect_stdout(io.StringIO()):  # nobody reads it
             results.save_figure(
                 drawn(runs), "fedeq", "fig04_mlp_vs_deq_mlp", verdict=Verdict("exact", "counted"), **saved
@@ -77,7 +78,7 @@ JOBS = {"run": one_run, "sweep": sweep, "tune": tune, "render": render}
 
 def child(job: str, rounds: int) -> None:
     """Do the job where the environment says."""
-    from fedlab_lite import setup
+    from fedlab_lite.engine import setup
 
     setup()
     print("begin", flush=True)
@@ -124,7 +125,7 @@ def finish(process: subprocess.Popen) -> None:
 
 def left_by(folder: Path) -> dict[str, object]:
     """What a job has left, by file, without the seconds that it took; every file must be whole."""
-    from fedlab_lite import store
+    from fedlab_lite.runs import store
 
     found: dict[str, object] = {}
     for file in files(folder):

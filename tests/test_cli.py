@@ -15,10 +15,11 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from fedlab_lite import files, notebook, papers, progress, store
-from fedlab_lite.commands import EXTRAS, main
-from fedlab_lite.errors import InputError, MissingDataError
-from fedlab_lite.papers import Item
+from fedlab_lite.cli import EXTRAS, main
+from fedlab_lite.papers import Item, notebooks
+from fedlab_lite.papers import presets as papers
+from fedlab_lite.runs import store
+from fedlab_lite.util import InputError, MissingDataError, files, progress
 
 ITEM = Item("fedeq", "fig04_mlp_vs_deq_mlp")
 TINY = ["-p", "num_clients", "3", "-p", "num_rounds", "1", "-p", "train_size", "60", "-p", "test_size", "30"]
@@ -63,7 +64,7 @@ def produced(monkeypatch):
         calls.append((str(item), preset, values, force))
         return str(item)
 
-    monkeypatch.setattr(notebook, "produce", produce)
+    monkeypatch.setattr(notebooks, "produce", produce)
     return calls
 
 
@@ -199,7 +200,7 @@ class Block:
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
 sys.meta_path.insert(0, Block())
-from fedlab_lite.commands import main
+from fedlab_lite.cli import main
 sys.exit(main(sys.argv[1:]))
 """
 
@@ -347,10 +348,8 @@ def test_what_may_not_train_leaves_out_what_it_cannot_draw(checkout, monkeypatch
     assert "left as it is: fedeq/fig04_mlp_vs_deq_mlp: " in capsys.readouterr().out
     assert main(["run", "fedeq/fig10", "--stored"]) == 0
     assert "trains and times in its own cells" in capsys.readouterr().out
-    monkeypatch.setattr(notebook, "compute", lambda *args, **options: 0)
-    write_notebook(
-        body="from fedlab_lite.errors import MissingDataError\nraise MissingDataError('no cifar10\\nget it')"
-    )
+    monkeypatch.setattr(notebooks, "compute", lambda *args, **options: 0)
+    write_notebook(body="from fedlab_lite.util import MissingDataError\nraise MissingDataError('no cifar10\\nget it')")
     assert main(["run", "fedeq/fig04", "--stored"]) == 0
     assert "left as it is: fedeq/fig04_mlp_vs_deq_mlp: no cifar10\n" in capsys.readouterr().out
     monkeypatch.delenv("FEDLAB_STORED_ONLY")
@@ -359,7 +358,7 @@ def test_what_may_not_train_leaves_out_what_it_cannot_draw(checkout, monkeypatch
 
 
 def test_run_renders_and_reports_failures(checkout, monkeypatch, capsys):
-    monkeypatch.setattr(notebook, "compute", lambda *args, **options: 0)
+    monkeypatch.setattr(notebooks, "compute", lambda *args, **options: 0)
     monkeypatch.setenv("XLA_PYTHON_CLIENT_PREALLOCATE", "true")
     monkeypatch.delenv("FEDLAB_BATCH", raising=False)
     own = "os.environ['FEDLAB_BATCH'], os.environ['XLA_PYTHON_CLIENT_PREALLOCATE']"
@@ -455,7 +454,7 @@ def test_one_bad_job_does_not_stop_the_others(checkout, monkeypatch, capsys):
             raise MissingDataError("fashion_mnist is not on this machine")
         return f"{item} {preset}"
 
-    monkeypatch.setattr(notebook, "produce", produce)
+    monkeypatch.setattr(notebooks, "produce", produce)
     for item, preset in ((ITEM, "laptop"), (Item("fedeq", "tab03_accuracy"), "quick")):
         write_notebook(item)
         write_result(item, preset=preset)
@@ -482,9 +481,9 @@ def test_run_headline_and_committed(checkout, produced):
 def test_produce_computes_with_the_parameters_that_runs_take(checkout, monkeypatch):
     write_notebook(parameters="preset: str = 'quick'\nlr: float | None = None\ncolour: str = 'red'")
     calls = []
-    monkeypatch.setattr(notebook, "compute", lambda *args, **options: calls.append((args, options)))
-    monkeypatch.setattr(notebook, "render", lambda *args: calls.append(args))
-    notebook.produce(ITEM, "quick", {"lr": 0.5, "colour": "blue"}, force=True)
+    monkeypatch.setattr(notebooks, "compute", lambda *args, **options: calls.append((args, options)))
+    monkeypatch.setattr(notebooks, "render", lambda *args: calls.append(args))
+    notebooks.produce(ITEM, "quick", {"lr": 0.5, "colour": "blue"}, force=True)
     assert calls == [
         ((ITEM, "quick", {"lr": 0.5}), {"force": True}),
         (ITEM, "quick", {"lr": 0.5, "colour": "blue"}),
@@ -561,7 +560,7 @@ def test_jobs_run_on_a_dask_cluster(checkout, monkeypatch, capsys, fraction):
 
     def produce(item, preset, values, force, **options):
         if item.stem == "tab03_accuracy":
-            raise notebook.NotebookFailed(f"{item} failed")
+            raise notebooks.NotebookFailed(f"{item} failed")
         return f"{item} {preset} {values} {force}"
 
     workers = []
@@ -572,7 +571,7 @@ def test_jobs_run_on_a_dask_cluster(checkout, monkeypatch, capsys, fraction):
 
     write_jobs("laptop", "quick", "quick")
     in_processes = distributed.LocalCluster
-    monkeypatch.setattr(notebook, "produce", produce)
+    monkeypatch.setattr(notebooks, "produce", produce)
     monkeypatch.setattr(distributed, "LocalCluster", in_threads)
     if fraction:
         monkeypatch.setenv("XLA_PYTHON_CLIENT_MEM_FRACTION", fraction)
@@ -607,7 +606,7 @@ def test_a_killed_dask_worker_is_its_notebooks_error(checkout, monkeypatch, caps
         return f"{item} {os.environ.get('JAX_NUM_CPU_DEVICES')} {os.environ['XLA_PYTHON_CLIENT_MEM_FRACTION']}"
 
     write_jobs("quick", "quick", "quick")
-    monkeypatch.setattr(notebook, "produce", produce)
+    monkeypatch.setattr(notebooks, "produce", produce)
     monkeypatch.delenv("JAX_NUM_CPU_DEVICES", raising=False)
     assert main(["run", "--committed", "--jobs", "2"]) == 1
     captured = capsys.readouterr()
@@ -622,21 +621,21 @@ def test_a_killed_dask_worker_is_its_notebooks_error(checkout, monkeypatch, caps
 
 def test_parameters_of_a_notebook(checkout):
     file = write_notebook(parameters="preset: str = 'quick'  # size\nseeds: list[int] | None = None\nlr: float = 0.1")
-    assert notebook.parameters(file) == {
+    assert notebooks.parameters(file) == {
         "preset": (str, "quick"),
         "seeds": (list[int] | None, None),
         "lr": (float, 0.1),
     }
-    notebook.check_parameters(file, {"seeds": [1, 2], "lr": 1, "preset": "laptop"})
+    notebooks.check_parameters(file, {"seeds": [1, 2], "lr": 1, "preset": "laptop"})
     for values in ({"seeds": 3}, {"seeds": ["a"]}, {"lr": "fast"}, {"lr": True}):
         with pytest.raises(InputError, match="must be of type"):
-            notebook.check_parameters(file, values)
+            notebooks.check_parameters(file, values)
 
 
 @pytest.mark.parametrize("cell", ["preset = 'quick'", "rounds: int", "rounds: int = 2 + x", "rounds: Rounds = 2"])
 def test_parameters_are_typed_literals(checkout, cell):
     with pytest.raises(InputError, match=r"(`name: type = literal`|built-in types and literals)"):
-        notebook.parameters(write_notebook(parameters=cell))
+        notebooks.parameters(write_notebook(parameters=cell))
 
 
 def test_a_notebook_without_parameters_cell(checkout):
@@ -645,9 +644,9 @@ def test_a_notebook_without_parameters_cell(checkout):
     content["cells"][0]["metadata"] = {}
     file.write_text(json.dumps(content))
     with pytest.raises(InputError, match="0 cells tagged 'parameters'"):
-        notebook.parameters(file)
+        notebooks.parameters(file)
 
 
 def test_missing_notebook(checkout):
     with pytest.raises(MissingDataError):
-        notebook.path(ITEM)
+        notebooks.path(ITEM)

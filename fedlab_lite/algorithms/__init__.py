@@ -4,7 +4,6 @@ import math
 from dataclasses import fields
 from typing import Any, get_args
 
-from fedlab_lite.algorithms.base import Algorithm
 from fedlab_lite.algorithms.cmfd import CMFD
 from fedlab_lite.algorithms.dec_fedavg import DecFedAvg
 from fedlab_lite.algorithms.dec_fedprox import DecFedProx
@@ -18,7 +17,7 @@ from fedlab_lite.algorithms.fedavg import FedAvg
 from fedlab_lite.algorithms.fedavg_ft import FedAvgFT
 from fedlab_lite.algorithms.fedbabu import FedBABU
 from fedlab_lite.algorithms.fedcr import FedCR
-from fedlab_lite.algorithms.fedeq import FeDEQ
+from fedlab_lite.algorithms.fedeq import FeDEQ, lagrangian_terms
 from fedlab_lite.algorithms.fedf_admm import FedFADMM
 from fedlab_lite.algorithms.fedopt import FedOpt
 from fedlab_lite.algorithms.fedpac import FedPAC
@@ -28,7 +27,8 @@ from fedlab_lite.algorithms.fedrep import FedRep
 from fedlab_lite.algorithms.fedrod import FedRoD
 from fedlab_lite.algorithms.knn_per import KNNPer
 from fedlab_lite.algorithms.local import Local
-from fedlab_lite.errors import InputError, choose
+from fedlab_lite.engine import Algorithm
+from fedlab_lite.util import InputError, choose
 
 ALGORITHMS: dict[str, type[Algorithm]] = {
     "local": Local,

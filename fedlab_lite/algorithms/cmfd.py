@@ -9,10 +9,9 @@ from typing import ClassVar
 import jax
 import jax.numpy as jnp
 
-from fedlab_lite.algorithms.decentralised import Decentralised
-from fedlab_lite.clients import Batch, ClientData, in_chunks, local_train
-from fedlab_lite.errors import InputError, choose
-from fedlab_lite.problem import At, Problem
+from fedlab_lite.algorithms.parts import Decentralised
+from fedlab_lite.engine import Batch, ClientData, Problem, RoundContext, in_chunks, local_train
+from fedlab_lite.util import InputError, choose
 
 SHARES = ("outputs", "params")
 
@@ -81,7 +80,7 @@ class CMFD(Decentralised):
         options = {"epochs": self.distill_epochs, "batch_size": self.distill_batch_size, "project": problem.project}
         return local_train(loss, params, shared, key, self.optimizer(self.rho), **options)
 
-    def received(self, problem: Problem, at: At, params: dict, outputs: jax.Array) -> jax.Array:
+    def received(self, problem: Problem, at: RoundContext, params: dict, outputs: jax.Array) -> jax.Array:
         """M_i[y~_j], what every device makes of its neighbours' messages: outputs, or params that it evaluates."""
         if self.share == "outputs":
             return problem.exchange(at, outputs)
@@ -96,7 +95,7 @@ class CMFD(Decentralised):
         """What each device distils, `[N, |D_s|, C]`, from its outputs and the neighbours' mean; what it keeps of it."""
         return mean, {}
 
-    def round(self, problem: Problem, state: dict, at: At) -> dict:
+    def round(self, problem: Problem, state: dict, at: RoundContext) -> dict:
         local, distilling = (replace(at, key=key) for key in jax.random.split(at.key))
         shared = (problem.data.shared_x,)
         params, outputs = self.for_cohort(problem, self.local_phase, local, state["client_params"], shared=shared)

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from fedlab_lite.algorithms.decentralised import Decentralised, averaged
-from fedlab_lite.problem import At, Problem
+from fedlab_lite.algorithms.parts import Decentralised, averaged
+from fedlab_lite.engine import Problem, RoundContext
 
 
 @dataclass(frozen=True)
@@ -12,6 +12,6 @@ class DecFedAvg(Decentralised):
 
     beta: float = 0.5  # beta, averaging rate; 1 would oscillate on an even ring
 
-    def round(self, problem: Problem, state: dict, at: At) -> dict:
+    def round(self, problem: Problem, state: dict, at: RoundContext) -> dict:
         trained = self.for_cohort(problem, self.client_update, at, state["client_params"])
         return {"client_params": averaged(problem, trained, problem.exchange(at, trained), self.beta)}

@@ -7,9 +7,8 @@ import jax
 import optax
 
 from fedlab_lite.algorithms.dec_fedavg import DecFedAvg
-from fedlab_lite.algorithms.decentralised import averaged
-from fedlab_lite.clients import Batch, ClientData
-from fedlab_lite.problem import At, Problem
+from fedlab_lite.algorithms.parts import averaged
+from fedlab_lite.engine import Batch, ClientData, Problem, RoundContext
 
 
 @dataclass(frozen=True)
@@ -36,7 +35,7 @@ class DecFedProx(DecFedAvg):
 
         return self.train(loss, params, data, key, epochs=self.epochs, project=problem.project)
 
-    def round(self, problem: Problem, state: dict, at: At) -> dict:
+    def round(self, problem: Problem, state: dict, at: RoundContext) -> dict:
         trained = self.for_cohort(problem, self.prox_update, at, state["client_params"], state["received"])
         received = problem.exchange(at, trained)
         return {"client_params": averaged(problem, trained, received, self.beta), "received": received}

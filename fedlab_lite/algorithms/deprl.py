@@ -7,13 +7,9 @@ from typing import ClassVar
 import jax
 import jax.numpy as jnp
 
-from fedlab_lite.algorithms.base import Models
-from fedlab_lite.algorithms.decentralised import Gossip, disagreement, inside, mean_of
-from fedlab_lite.algorithms.fedper import PartialPersonalisation
-from fedlab_lite.algorithms.fedrep import alternate
-from fedlab_lite.clients import ClientData
-from fedlab_lite.errors import InputError, choose
-from fedlab_lite.problem import At, Problem
+from fedlab_lite.algorithms.parts import Gossip, PartialPersonalisation, alternate, disagreement, mean_of, project_all
+from fedlab_lite.engine import ClientData, Models, Problem, RoundContext
+from fedlab_lite.util import InputError, choose
 
 ORDERS = ("train_first", "mix_first")
 STARTS = ("different", "same")
@@ -71,11 +67,11 @@ class DePRL(Gossip, PartialPersonalisation):
         passes = {"for_head": for_head, "for_body": for_body, "head_lr": self.head_lr}
         return alternate(self, problem, data, key, head, phi, **passes)
 
-    def round(self, problem: Problem, state: dict, at: At) -> dict:
+    def round(self, problem: Problem, state: dict, at: RoundContext) -> dict:
         phi = self.mix(problem, at, state["thetas"]) if self.order == "mix_first" else state["thetas"]
         phi, heads = self.for_cohort(problem, self.worker_update, at, phi, state["heads"])
         if self.order == "train_first":
-            phi = inside(problem, problem.model.project, self.mix(problem, at, phi))  # line 9, eq. (7)
+            phi = project_all(problem, problem.model.project, self.mix(problem, at, phi))  # line 9, eq. (7)
         return state | {"thetas": phi, "heads": heads}
 
     def models(self, problem: Problem, state: dict, key: jax.Array) -> Models:

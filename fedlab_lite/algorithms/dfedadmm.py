@@ -10,12 +10,10 @@ from typing import ClassVar
 import jax
 import optax
 
-from fedlab_lite.algorithms.base import Models
 from fedlab_lite.algorithms.dec_fedavg import DecFedAvg
-from fedlab_lite.algorithms.decentralised import averaged
-from fedlab_lite.clients import Batch, ClientData
-from fedlab_lite.errors import InputError
-from fedlab_lite.problem import At, Problem
+from fedlab_lite.algorithms.parts import averaged
+from fedlab_lite.engine import Batch, ClientData, Models, Problem, RoundContext
+from fedlab_lite.util import InputError
 
 
 @dataclass(frozen=True)
@@ -51,6 +49,6 @@ class DFedADMM(DecFedAvg):
         dual = optax.tree.add_scale(dual, self.theta, optax.tree.sub(w_i, z_i))
         return optax.tree.add_scale(w_i, 1 / self.theta, dual), dual
 
-    def round(self, problem: Problem, state: dict, at: At) -> dict:
+    def round(self, problem: Problem, state: dict, at: RoundContext) -> dict:
         sent, duals = self.for_cohort(problem, self.admm_update, at, state["client_params"], state["duals"])
         return {"client_params": averaged(problem, sent, problem.exchange(at, sent), self.beta), "duals": duals}

@@ -10,12 +10,9 @@ import jax.numpy as jnp
 import optax
 from jax.custom_batching import sequential_vmap
 
-from fedlab_lite.algorithms.base import Models
-from fedlab_lite.algorithms.decentralised import Decentralised
-from fedlab_lite.algorithms.gradients import random_batch
-from fedlab_lite.clients import ClientData
-from fedlab_lite.errors import InputError, choose
-from fedlab_lite.problem import At, Problem
+from fedlab_lite.algorithms.parts import Decentralised, random_batch
+from fedlab_lite.engine import ClientData, Models, Problem, RoundContext
+from fedlab_lite.util import InputError, choose
 
 CHOICES = {"layers": ("erk", "uniform"), "regrow": ("gradient", "random"), "start": ("different", "same")}
 
@@ -72,7 +69,7 @@ class DisPFL(Decentralised):
     def random_mask(self, key: jax.Array, params: dict) -> dict:
         return jax.tree.map(largest, random_bits(key, params), self.kept(params))
 
-    def round(self, problem: Problem, state: dict, at: At) -> dict:
+    def round(self, problem: Problem, state: dict, at: RoundContext) -> dict:
         own, held = state["client_params"], jax.tree.map(lambda mask: mask.astype(jnp.float32), state["masks"])
         received = problem.transmit(at, own, ways=("up", "down"), packed=self.packed(own))
         received = jax.tree.map(jnp.multiply, received, state["masks"])

@@ -6,10 +6,8 @@ from typing import ClassVar
 import jax
 import optax
 
-from fedlab_lite.algorithms.base import Models
 from fedlab_lite.algorithms.fedavg import FedAvg
-from fedlab_lite.clients import Batch, ClientData
-from fedlab_lite.problem import At, Problem
+from fedlab_lite.engine import Batch, ClientData, Models, Problem, RoundContext
 
 
 @dataclass(frozen=True)
@@ -46,7 +44,7 @@ class Ditto(FedAvg):
             problem, data, global_key, params
         )
 
-    def round(self, problem: Problem, state: dict, at: At) -> dict:
+    def round(self, problem: Problem, state: dict, at: RoundContext) -> dict:
         params = problem.downlink(state["params"])
         own = problem.take(state["client_params"], at)
         own, changes = self.for_cohort(problem, self.ditto_update, at, own, shared=(params,))

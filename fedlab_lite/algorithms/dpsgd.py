@@ -5,10 +5,9 @@ from dataclasses import dataclass
 import jax
 import optax
 
-from fedlab_lite.algorithms.decentralised import Decentralised, Gossip, inside
-from fedlab_lite.clients import ClientData
-from fedlab_lite.errors import choose
-from fedlab_lite.problem import At, Problem
+from fedlab_lite.algorithms.parts import Decentralised, Gossip, project_all
+from fedlab_lite.engine import ClientData, Problem, RoundContext
+from fedlab_lite.util import choose
 
 ORDERS = ("together", "mix_first")
 
@@ -31,10 +30,10 @@ class DPSGD(Gossip, Decentralised):
         """-eta g_i(x_i)"""
         return optax.tree.sub(self.train(problem.loss, params, data, key, steps=1), params)
 
-    def round(self, problem: Problem, state: dict, at: At) -> dict:
+    def round(self, problem: Problem, state: dict, at: RoundContext) -> dict:
         own = state["client_params"]
         mixed = self.mix(problem, at, own)
         if self.order == "mix_first":
             return {"client_params": self.for_cohort(problem, self.client_update, at, mixed)}
         new = optax.tree.add(mixed, self.for_cohort(problem, self.one_step, at, own))
-        return {"client_params": inside(problem, problem.project, new)}
+        return {"client_params": project_all(problem, problem.project, new)}

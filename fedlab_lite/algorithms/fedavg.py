@@ -5,9 +5,7 @@ from dataclasses import dataclass, replace
 import jax
 import optax
 
-from fedlab_lite.algorithms.base import Algorithm, Models
-from fedlab_lite.clients import ClientData
-from fedlab_lite.problem import At, Problem
+from fedlab_lite.engine import Algorithm, ClientData, Models, Problem, RoundContext
 
 
 @dataclass(frozen=True)
@@ -29,7 +27,7 @@ class FedAvg(Algorithm):
     def client_change(self, problem: Problem, data: ClientData, key: jax.Array, params: dict) -> dict:
         return optax.tree.sub(self.client_update(problem, data, key, params), params)
 
-    def round(self, problem: Problem, state: dict, at: At) -> dict:
+    def round(self, problem: Problem, state: dict, at: RoundContext) -> dict:
         params = problem.downlink(state["params"])
         changes = self.for_cohort(problem, self.client_change, at, shared=(params,))
         return state | {"params": problem.project(optax.tree.add(params, problem.uplink(at, changes)))}

@@ -4,9 +4,8 @@ from dataclasses import dataclass
 
 import jax
 
-from fedlab_lite.algorithms.base import Models
 from fedlab_lite.algorithms.fedavg import FedAvg
-from fedlab_lite.problem import Problem
+from fedlab_lite.engine import Models, Problem
 
 
 @dataclass(frozen=True)

@@ -5,11 +5,9 @@ from dataclasses import dataclass
 import jax
 import optax
 
-from fedlab_lite.algorithms.base import Models
 from fedlab_lite.algorithms.fedavg import FedAvg
-from fedlab_lite.clients import Batch, ClientData, fit_head
-from fedlab_lite.errors import choose
-from fedlab_lite.problem import At, Problem
+from fedlab_lite.engine import Batch, ClientData, Models, Problem, RoundContext, fit_head
+from fedlab_lite.util import choose
 
 
 @dataclass(frozen=True)
@@ -39,7 +37,7 @@ class FedBABU(FedAvg):
     def body_change(self, problem: Problem, data: ClientData, key: jax.Array, theta: dict, head: dict) -> dict:
         return optax.tree.sub(self.train_body(problem, data, key, theta, head), theta)
 
-    def round(self, problem: Problem, state: dict, at: At) -> dict:
+    def round(self, problem: Problem, state: dict, at: RoundContext) -> dict:
         params = state["params"]
         theta = problem.downlink(params["representation"])
         changes = self.for_cohort(problem, self.body_change, at, shared=(theta, params["head"]))

@@ -7,13 +7,10 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from fedlab_lite.algorithms.consensus import features_of
-from fedlab_lite.algorithms.fedper import PartialPersonalisation
-from fedlab_lite.clients import Batch, ClientData, in_chunks
-from fedlab_lite.errors import InputError, choose
-from fedlab_lite.fusion import average
-from fedlab_lite.nn.gaussian import Gaussian
-from fedlab_lite.problem import At, Problem
+from fedlab_lite.algorithms.parts import PartialPersonalisation, features_of
+from fedlab_lite.engine import Batch, ClientData, Problem, RoundContext, average, in_chunks
+from fedlab_lite.nn import Gaussian
+from fedlab_lite.util import InputError, choose
 
 
 def divergence(p: Gaussian, q: Gaussian) -> jax.Array:
@@ -101,7 +98,7 @@ class FedCR(PartialPersonalisation):
         new = trained["representation"]
         return {"theta": optax.tree.sub(new, theta)} | self.products(problem, data, new), trained["head"]
 
-    def round(self, problem: Problem, state: dict, at: At) -> dict:
+    def round(self, problem: Problem, state: dict, at: RoundContext) -> dict:
         theta, prior = problem.downlink((state["theta"], state["prior"]))
         own = problem.take(state["heads"], at)
         sent, heads = self.for_cohort(problem, self.client_update, at, own, shared=(theta, prior))

@@ -8,12 +8,9 @@ import jax.numpy as jnp
 import optax
 from jax.flatten_util import ravel_pytree
 
-from fedlab_lite.algorithms.base import Models
-from fedlab_lite.algorithms.fedper import PartialPersonalisation
-from fedlab_lite.clients import Batch, ClientData, fit_head
-from fedlab_lite.errors import InputError, choose
-from fedlab_lite.fusion import average
-from fedlab_lite.problem import At, Problem
+from fedlab_lite.algorithms.parts import PartialPersonalisation
+from fedlab_lite.engine import Batch, ClientData, Models, Problem, RoundContext, average, fit_head
+from fedlab_lite.util import InputError, choose
 
 WARM_STARTS = ("never", "visit", "rounds")
 
@@ -116,7 +113,7 @@ class FeDEQ(PartialPersonalisation):
         """theta_i + lambda_i / rho, whose mean over all clients minimises (12)."""
         return optax.tree.add_scale(own["thetas"], 1 / self.rho, own["duals"])
 
-    def round(self, problem: Problem, state: dict, at: At) -> dict:
+    def round(self, problem: Problem, state: dict, at: RoundContext) -> dict:
         theta = problem.downlink(state["theta"])
         old = problem.take({name: state[name] for name in self.owned if name in state}, at)
         sent, new = self.for_cohort(problem, self.client_update, at, old, shared=(theta,))

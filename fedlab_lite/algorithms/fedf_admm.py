@@ -7,8 +7,8 @@ import jax
 import jax.numpy as jnp
 
 from fedlab_lite.algorithms.cmfd import CMFD
-from fedlab_lite.errors import InputError
-from fedlab_lite.problem import Problem
+from fedlab_lite.engine import Problem
+from fedlab_lite.util import InputError
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import optax
 
 from fedlab_lite.algorithms.fedavg import FedAvg
-from fedlab_lite.errors import choose
-from fedlab_lite.problem import At, Problem
+from fedlab_lite.engine import Problem, RoundContext
+from fedlab_lite.util import choose
 
 SERVERS = ("momentum", "adam", "yogi")
 
@@ -40,7 +40,7 @@ class FedOpt(FedAvg):
         state = super().init(problem, key)
         return state | {"server": self.server_optimizer().init(state["params"])}
 
-    def round(self, problem: Problem, state: dict, at: At) -> dict:
+    def round(self, problem: Problem, state: dict, at: RoundContext) -> dict:
         params = problem.downlink(state["params"])
         change = problem.uplink(at, self.for_cohort(problem, self.client_change, at, shared=(params,)))
         gradient = optax.tree.scale(-1, change)  # Algorithm 2, line 11

@@ -7,14 +7,9 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from fedlab_lite.algorithms.consensus import features_of
-from fedlab_lite.algorithms.fedper import PartialPersonalisation
-from fedlab_lite.algorithms.simplex import simplex_minimum
-from fedlab_lite.clients import Batch, ClientData, fit_head, in_chunks
-from fedlab_lite.errors import InputError
-from fedlab_lite.fusion import average
-from fedlab_lite.problem import At, Problem
-from fedlab_lite.sharding import combine
+from fedlab_lite.algorithms.parts import PartialPersonalisation, features_of, simplex_minimum
+from fedlab_lite.engine import Batch, ClientData, Problem, RoundContext, average, combine, fit_head, in_chunks
+from fedlab_lite.util import InputError
 
 DROPPED = 1e-3  # smaller shares of a head are left out, as its code has it (the largest never is)
 
@@ -111,7 +106,7 @@ class FedPAC(PartialPersonalisation):
             "head": {"change": optax.tree.sub(v, head), "h": before["means"], "variance": before["variance"]},
         }
 
-    def round(self, problem: Problem, state: dict, at: At) -> dict:
+    def round(self, problem: Problem, state: dict, at: RoundContext) -> dict:
         received = {"theta": state["theta"], "prototypes": state["prototypes"], "head": state["new_head"]}
         problem.downlink(received)  # in place of its own head, which is as large
         old = problem.take(state["heads"], at)

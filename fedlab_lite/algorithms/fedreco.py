@@ -8,13 +8,16 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from fedlab_lite.algorithms.base import Models
-from fedlab_lite.algorithms.consensus import distance, measured
-from fedlab_lite.algorithms.fedper import PartialPersonalisation
-from fedlab_lite.algorithms.gradients import mean_gradient, random_batch, reduced
-from fedlab_lite.clients import Batch, ClientData, fit_head
-from fedlab_lite.errors import InputError, choose
-from fedlab_lite.problem import At, Problem
+from fedlab_lite.algorithms.parts import (
+    PartialPersonalisation,
+    distance,
+    mean_gradient,
+    measured,
+    random_batch,
+    reduced,
+)
+from fedlab_lite.engine import Batch, ClientData, Models, Problem, RoundContext, fit_head
+from fedlab_lite.util import InputError, choose
 
 CHOICES = {
     "loss": ("mean", "sum"),
@@ -114,7 +117,7 @@ class FedReCo(PartialPersonalisation):
         new = self.local_steps(problem, data, key, own, u_0, head, body)
         return self.message(problem, data, batch_key, new["thetas"], u_0), new
 
-    def round(self, problem: Problem, state: dict, at: At) -> dict:
+    def round(self, problem: Problem, state: dict, at: RoundContext) -> dict:
         u_0 = problem.downlink(state["theta"])  # line 3
         own = problem.take({name: state[name] for name in self.owned}, at)
         sent, new = self.for_cohort(problem, self.client_update, at, own, shared=(u_0,))

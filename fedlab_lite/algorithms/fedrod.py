@@ -7,11 +7,9 @@ from typing import ClassVar
 import jax
 import jax.numpy as jnp
 
-from fedlab_lite.algorithms.base import Models
 from fedlab_lite.algorithms.fedavg import FedAvg
-from fedlab_lite.clients import Batch, ClientData
-from fedlab_lite.errors import InputError
-from fedlab_lite.problem import At, Problem
+from fedlab_lite.engine import Batch, ClientData, Models, Problem, RoundContext
+from fedlab_lite.util import InputError
 
 
 def two_heads(problem: Problem, params: dict, x: jax.Array, **options) -> tuple[jax.Array, jax.Array]:
@@ -46,12 +44,12 @@ class FedRoD(FedAvg):
         return state | {"personal": problem.broadcast(state["params"]["head"])}
 
     def check(self, problem: Problem) -> None:
-        if problem.goal.headline != "accuracy":
+        if problem.task.headline != "accuracy":
             raise InputError("FedRoD balances classes, and this task has none; take another algorithm")
 
     def rod_update(self, problem: Problem, data: ClientData, key: jax.Array, own: dict, params: dict) -> Models:
         """How the generic params changed, and the client's own head."""
-        counted = problem.goal.counted(data.y, jnp.arange(len(data.y)) < data.size).astype(jnp.float32)
+        counted = problem.task.counted(data.y, jnp.arange(len(data.y)) < data.size).astype(jnp.float32)
         rows = jnp.zeros(problem.data.num_classes).at[data.y.ravel()].add(counted.ravel())
         log_rows = jnp.log(jnp.maximum(rows, jnp.finfo(rows.dtype).tiny))  # log 0 would be no number to train with
 
@@ -67,7 +65,7 @@ class FedRoD(FedAvg):
         own = trained.pop("personal")
         return jax.tree.map(jnp.subtract, trained, params), own
 
-    def round(self, problem: Problem, state: dict, at: At) -> dict:
+    def round(self, problem: Problem, state: dict, at: RoundContext) -> dict:
         params = problem.downlink(state["params"])
         own = problem.take(state["personal"], at)
         changes, own = self.for_cohort(problem, self.rod_update, at, own, shared=(params,))

@@ -7,11 +7,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedlab_lite.algorithms.base import Models
 from fedlab_lite.algorithms.fedavg import FedAvg
-from fedlab_lite.clients import ClientData, in_chunks
-from fedlab_lite.errors import InputError, choose
-from fedlab_lite.problem import Problem
+from fedlab_lite.engine import ClientData, Models, Problem, in_chunks
+from fedlab_lite.util import InputError, choose
 
 
 @jax.tree_util.register_dataclass
@@ -38,7 +36,7 @@ class NearestNeighbours:
 
         stored = in_chunks(features, train.x, train.size, 100)
         seen = jnp.arange(train.y.shape[0]) < train.size
-        keep = problem.goal.counted(train.y, seen).reshape(-1) > 0
+        keep = problem.task.counted(train.y, seen).reshape(-1) > 0
         labels = train.y.reshape(-1)
         stored = stored.reshape(len(labels), -1)
         squares = jnp.sum(stored**2, -1)

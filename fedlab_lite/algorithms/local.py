@@ -5,9 +5,7 @@ from typing import ClassVar
 
 import jax
 
-from fedlab_lite.algorithms.base import Algorithm, Models
-from fedlab_lite.clients import ClientData
-from fedlab_lite.problem import At, Problem
+from fedlab_lite.engine import Algorithm, ClientData, Models, Problem, RoundContext
 
 
 @dataclass(frozen=True)
@@ -25,7 +23,7 @@ class Local(Algorithm):
     def client_update(self, problem: Problem, data: ClientData, key: jax.Array, params: dict) -> dict:
         return self.train(problem.loss, params, data, key, epochs=self.epochs, project=problem.project)
 
-    def round(self, problem: Problem, state: dict, at: At) -> dict:
+    def round(self, problem: Problem, state: dict, at: RoundContext) -> dict:
         own = problem.take(state["client_params"], at)
         trained = self.for_cohort(problem, self.client_update, at, own)
         return state | {"client_params": problem.put(state["client_params"], at, trained)}

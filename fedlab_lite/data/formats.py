@@ -19,8 +19,7 @@ from typing import Any
 import numpy as np
 
 from fedlab_lite.data import text
-from fedlab_lite.errors import CorruptFileError
-from fedlab_lite.files import cache_dir, write_atomic
+from fedlab_lite.util import CorruptFileError, cache_dir, write_atomic
 
 Arrays = dict[str, np.ndarray]  # x_train, y_train, x_test, y_test; owner_train, owner_test where samples have owners
 

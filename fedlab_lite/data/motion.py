@@ -8,10 +8,10 @@ from collections.abc import Callable
 
 import numpy as np
 
-from fedlab_lite.data.federated import Pool
+from fedlab_lite.data.container import Pool
 from fedlab_lite.data.formats import ACTIVITIES
 from fedlab_lite.data.synthetic import VERSION, cached, check_sizes
-from fedlab_lite.errors import InputError
+from fedlab_lite.util import InputError
 
 NUM_USERS = 120
 _TIME = np.arange(100) / 50  # seconds, of a window's readings

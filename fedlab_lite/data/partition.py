@@ -7,7 +7,7 @@ what cannot be had.
 
 import numpy as np
 
-from fedlab_lite.errors import InputError
+from fedlab_lite.util import InputError
 
 Indices = list[np.ndarray]
 

@@ -12,9 +12,9 @@ from statistics import NormalDist
 import numpy as np
 
 from fedlab_lite.data import text
-from fedlab_lite.data.federated import Pool
+from fedlab_lite.data.container import Pool
 from fedlab_lite.data.synthetic import VERSION, cached
-from fedlab_lite.errors import InputError
+from fedlab_lite.util import InputError
 
 # Capitals other than I are places for a determiner, adjective, noun, preposition or verb.
 _SENTENCES = (

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from fedlab_lite.data import own, text
-from fedlab_lite.data.federated import Pool
+from fedlab_lite.data import npz, text
+from fedlab_lite.data.container import Pool
 from fedlab_lite.data.formats import (
     Arrays,
     gunzip,
@@ -23,9 +23,8 @@ from fedlab_lite.data.formats import (
     unpack,
     unreadable,
 )
-from fedlab_lite.data.own import NPZ_KEYS, OWNERS, has_own, own_file, own_files
-from fedlab_lite.errors import CorruptFileError, FedlabError, InputError, MissingDataError, choose
-from fedlab_lite.files import data_dir
+from fedlab_lite.data.npz import NPZ_KEYS, OWNERS, has_own, own_file, own_files
+from fedlab_lite.util import CorruptFileError, FedlabError, InputError, MissingDataError, choose, data_dir
 
 EMBEDDED = ("glyphs", "digits", "textures", "textures100", "motion", "roles")  # made here; they need no files
 
@@ -131,10 +130,10 @@ def has_official(name: str) -> bool:
     return name in SOURCES and _find(name) is not None
 
 
-def _read_own(name: str) -> own.Own:
+def _read_own(name: str) -> npz.Own:
     """One's own file; one that takes a published name keeps to its labels and its form."""
     published = SOURCES.get(name)
-    return own.read_npz(own_file(name), *((published.num_classes, published.length) if published else ()))
+    return npz.read_npz(own_file(name), *((published.num_classes, published.length) if published else ()))
 
 
 def status() -> list[Status]:

@@ -14,9 +14,8 @@ from pathlib import Path
 
 import numpy as np
 
-from fedlab_lite.data.federated import Pool
-from fedlab_lite.errors import InputError, OutputError
-from fedlab_lite.files import cache_dir, write_atomic
+from fedlab_lite.data.container import Pool
+from fedlab_lite.util import InputError, OutputError, cache_dir, write_atomic
 
 VERSION = 2  # raise it whenever the samples change, so that no cached file is read as the new data
 CHARACTERS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"

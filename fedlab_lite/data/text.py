@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from fedlab_lite.errors import InputError
+from fedlab_lite.util import InputError
 
 LENGTH = 16  # characters in a window (FeDEQ, Sec. V-A)
 PAD, BOS, EOS = 0, 1, 2  # padding, beginning and end of a snippet

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray, PyTree
 
 from fedlab_lite.deq.driver import flatten, norm
-from fedlab_lite.errors import InputError
+from fedlab_lite.util import InputError
 
 
 def _normal_like(key: PRNGKeyArray, z: PyTree[Float[ArrayLike, "B ..."]]) -> PyTree[Float[Array, "B ..."]]:

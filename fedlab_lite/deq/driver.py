@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PyTree, Shaped
 
-from fedlab_lite.errors import InputError
+from fedlab_lite.util import InputError
 
 DIVERGED = 1e6  # a sample whose residual grows to this multiple of its best one is given up
 

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float
 
-from fedlab_lite.errors import InputError
+from fedlab_lite.util import InputError
 
 
 def project_linf(B: Float[ArrayLike, "..."], kappa: float = 0.95, *, axis: int = 1) -> Float[Array, "n m"]:

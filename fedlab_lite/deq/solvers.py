@@ -3,7 +3,7 @@ r"""Fixed points `z = f(z)` of a batch of samples: plain iteration, Anderson acc
 The three share one driver (`fedlab_lite.deq.driver`), one signature and one result. Samples lie on axis 0 and are
 solved independently: each stops on its own residual and is frozen from then on, so that a result never depends on which
 other samples share its batch. Everything may be jitted, and vmapped over clients and seeds. Nothing here is meant to be
-differentiated: `fedlab_lite.deq.gradients` has the gradients.
+differentiated: `fedlab_lite.deq.implicit` has the gradients.
 
 Sources: Walker & Ni, "Anderson acceleration for fixed-point iterations" (2011); Broyden's "good" update in the
 limited-memory form of Bai et al., "Deep equilibrium models" (2019); FeDEQ, Sec. III-B1.

@@ -6,8 +6,8 @@ from itertools import pairwise
 import jax
 from flax import nnx
 
-from fedlab_lite.errors import InputError, choose
 from fedlab_lite.nn.layers import Conv, GroupNorm, as_float, dropout, layer_norm, max_pool
+from fedlab_lite.util import InputError, choose
 
 PADDINGS = {"SAME": 0, "VALID": 4}  # rows and columns that a 5x5 convolution loses
 
@@ -70,7 +70,7 @@ class CNN5(CNN):
     `channels`: (): the code's.
 
     Example:
-      >>> from fedlab_lite.nn.model import count_params, make_model
+      >>> from fedlab_lite.nn import count_params, make_model
       >>> params = jax.eval_shape(make_model("cnn5", (28, 28, 1), 10).init, jax.random.key(0))
       >>> count_params(params["representation"]), count_params(params["head"])
       (1248548, 10250)

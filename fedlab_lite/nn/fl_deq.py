@@ -12,10 +12,10 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from fedlab_lite.deq.solvers import Solution
-from fedlab_lite.errors import InputError
-from fedlab_lite.nn.deq import Solve, residual_arrays, residual_cell
+from fedlab_lite.deq import Solution
+from fedlab_lite.nn.equilibrium_nets import Solve, residual_arrays, residual_cell
 from fedlab_lite.nn.layers import Conv, GroupNorm, as_float, conv2d, group_norm, max_pool
+from fedlab_lite.util import InputError
 
 SMALL = nnx.initializers.normal(0.01)  # the start of the tutorial (ref. [19]) whose cell the paper takes
 

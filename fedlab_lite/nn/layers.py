@@ -13,8 +13,8 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from fedlab_lite.errors import InputError
 from fedlab_lite.nn import winograd
+from fedlab_lite.util import InputError
 
 HE_NORMAL = nnx.initializers.he_normal()
 

@@ -30,75 +30,22 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from fedlab_lite.deq.solvers import Solution
-from fedlab_lite.errors import InputError, choose
-from fedlab_lite.nn.cnn import CNN, CNN5, NormCNN
-from fedlab_lite.nn.deprl import DNN, VGG11, AlexNet, AlexNetSmall
-from fedlab_lite.nn.deq import DEQMLP, DEQResNet, Solve
-from fedlab_lite.nn.fl_deq import FLCNN, FLDEQCNN, FLDEQResNet, FLResNet
-from fedlab_lite.nn.gaussian import GaussianCNN5, GaussianMLP
-from fedlab_lite.nn.mlp import MLP
-from fedlab_lite.nn.resnet import ResNet, ResNet18
-from fedlab_lite.nn.transformer import DEQTransformer, Transformer
+from fedlab_lite.deq import Solution
+from fedlab_lite.nn.equilibrium_nets import Solve
+from fedlab_lite.util import InputError, choose
 
-# FL-DEQ, Sec. IV-A: "10 fixed point iterations for the forward and backward passes", as many for every sample.
-_FL_SOLVE = {"gradient": "implicit", "max_iter": 10, "tol": 0.0, "backward_iter": 10, "backward_tol": 0.0}
-
-MODELS: dict[str, tuple[type[nnx.Module], dict]] = {  # name: class, and options where they differ from its defaults
-    "mlp": (MLP, {}),
-    "cnn": (CNN, {}),
-    "cnn5": (CNN5, {}),
-    "norm_cnn": (NormCNN, {}),
-    "gaussian_mlp": (GaussianMLP, {}),
-    "gaussian_cnn5": (GaussianCNN5, {}),
-    "deq_mlp": (DEQMLP, {}),
-    "resnet14": (ResNet, {"depth": 14}),
-    "resnet20": (ResNet, {"depth": 20}),
-    "resnet34": (ResNet, {"depth": 34}),
-    "resnet18": (ResNet18, {}),
-    "vgg11": (VGG11, {}),
-    "alexnet": (AlexNet, {}),
-    "alexnet_small": (AlexNetSmall, {"dropout": 0.05}),
-    "dnn": (DNN, {}),
-    "dnn_wide": (DNN, {"hidden": (1024, 512, 256, 128, 128)}),
-    "deq_resnet_s": (DEQResNet, {"channels": 64}),
-    "deq_resnet_m": (DEQResNet, {"channels": 128}),
-    "fl_resnet": (FLResNet, {"layers": 5}),
-    "fl_cnn": (FLCNN, {"layers": 10}),
-    "fl_deq_resnet": (FLDEQResNet, {"layers": 1} | _FL_SOLVE),
-    "fl_deq_cnn": (FLDEQCNN, {"layers": 4} | _FL_SOLVE),
-    "transformer4": (Transformer, {"depth": 4}),
-    "transformer8": (Transformer, {"depth": 8}),
-    "transformer12": (Transformer, {"depth": 12}),
-    "deq_transformer": (DEQTransformer, {}),
-}
 _SOLVE = {field.name for field in fields(Solve)}
 _NOT_OPTIONS = {"self", "input_shape", "num_classes", "rngs", "solve"}
 
 
 @lru_cache
-def _arguments(module: type[nnx.Module]) -> dict[str, inspect.Parameter]:
+def arguments(module: type[nnx.Module]) -> dict[str, inspect.Parameter]:
     return dict(inspect.signature(module.__init__).parameters)
 
 
-def _options(module: type[nnx.Module]) -> set[str]:
-    names = _arguments(module).keys()
+def options_of(module: type[nnx.Module]) -> set[str]:
+    names = arguments(module).keys()
     return (names - _NOT_OPTIONS) | (_SOLVE if "solve" in names else set())
-
-
-def model_options(name: str) -> tuple[str, ...]:
-    """The options that `make_model(name, ...)` takes, beside the input shape and the number of classes."""
-    choose("model", name, MODELS)
-    module, defaults = MODELS[name]
-    return tuple(sorted(_options(module) - ({"depth"} & defaults.keys())))  # where the name says it
-
-
-def model_defaults(name: str) -> dict[str, Any]:
-    """The values of `model_options(name)` where nothing else is said."""
-    module, defaults = MODELS[name]
-    plain = {option: parameter.default for option, parameter in _arguments(module).items()}
-    solve = {field.name: field.default for field in fields(Solve)}
-    return {option: (solve | plain | defaults)[option] for option in model_options(name)}
 
 
 def _text_keys(tree):
@@ -117,6 +64,7 @@ class Model:
     Made by `make_model` from the register, or by `Model.of` from any module class of the form above.
 
     Example:
+      >>> from fedlab_lite.nn import make_model
       >>> model = make_model("mlp", (28, 28, 1), 62)
       >>> params = model.init(jax.random.key(0))
       >>> sorted(params), count_params(params)
@@ -162,7 +110,7 @@ class Model:
     @property
     def solve(self) -> Solve | None:
         """How its equilibrium is solved for; None for a model without."""
-        if "solve" not in _arguments(self.module):
+        if "solve" not in arguments(self.module):
             return None
         return Solve(**{option: value for option, value in self.options if option in _SOLVE})
 
@@ -170,7 +118,7 @@ class Model:
         rngs = nnx.Rngs(params=key)
         options = {option: value for option, value in self.options if option not in _SOLVE}
         given = {"solve": self.solve, "num_classes": self.num_classes}
-        options |= {option: value for option, value in given.items() if option in _arguments(self.module)}
+        options |= {option: value for option, value in given.items() if option in arguments(self.module)}
         representation = self.module(self.input_shape, rngs=rngs, **options)
         if hasattr(representation, "make_head"):
             return representation, representation.make_head(self.num_classes, rngs=rngs)
@@ -254,6 +202,7 @@ class Model:
         a model whose class has no `activations`.
 
         Example:
+          >>> from fedlab_lite.nn import make_model
           >>> model = make_model("cnn5", (28, 28, 1), 10, features=32)
           >>> found = model.activations(model.init(jax.random.key(0)), jnp.zeros((2, 28, 28, 1)))
           >>> {name: layer.shape[1:] for name, layer in found.items()}
@@ -272,6 +221,7 @@ class Model:
     def equilibrium_shape(self) -> tuple[int, ...] | None:
         """Shape of one row's equilibrium z; None for a model without.
 
+        >>> from fedlab_lite.nn import make_model
         >>> make_model("deq_mlp", (28, 28, 1), 62).equilibrium_shape()
         (512,)
         """
@@ -341,46 +291,18 @@ def _outputs(model: Model) -> tuple[jax.ShapeDtypeStruct, Solution | None]:
 def _check_form(module: type, name: str, options: dict[str, Any]) -> None:
     if not (isinstance(module, type) and issubclass(module, nnx.Module)):
         raise InputError(f"{name} is no class of Flax NNX modules; derive it from flax.nnx.Module and pass the class")
-    takes = _arguments(module)
+    takes = arguments(module)
     missing = [f"`{argument}` in __init__" for argument in ("input_shape", "rngs") if argument not in takes]
     if not any("__call__" in vars(base) for base in module.__mro__):
         missing.append("`__call__`")
     if missing:
         raise InputError(f"{name} lacks {' and '.join(missing)}; fedlab_lite.nn.model says what a representation is")
     for option in options:
-        choose(f"option of model {name}", option, _options(module))
+        choose(f"option of model {name}", option, options_of(module))
     empty = inspect.Parameter.empty
     needed = [o for o in takes if o not in _NOT_OPTIONS and takes[o].default is empty and o not in options]
     if needed:
         raise InputError(f"{name} needs a value for {', '.join(needed)}; pass it, or give it a default in __init__")
-
-
-def make_model(name: str, input_shape: tuple[int, ...], num_classes: int, **options: Any) -> Model:
-    """Build `name`, a model of the register, for `input_shape` (without the batch axis).
-
-    Raises `InputError` for unknown names or options, and where input, representation and head do not fit together.
-    """
-    for option in options:
-        choose(f"option of model {name}", option, model_options(name))
-    choose("model", name, MODELS)
-    module, defaults = MODELS[name]
-    return Model.of(module, input_shape, num_classes, name=name, **(defaults | options))
-
-
-def models_for(input_shape: tuple[int, ...], num_classes: int, per_position: bool = False) -> list[str]:
-    """The models of the register that take such rows, and answer at every position of them or once a row.
-
-    >>> models_for((16,), 90, per_position=True)
-    ['transformer4', 'transformer8', 'transformer12', 'deq_transformer']
-    """
-
-    def takes(name: str) -> bool:
-        try:
-            return make_model(name, input_shape, num_classes).per_position == per_position
-        except InputError:
-            return False
-
-    return [name for name in MODELS if takes(name)]
 
 
 def count_params(params) -> int:

@@ -9,8 +9,8 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from fedlab_lite.errors import InputError, choose
 from fedlab_lite.nn.layers import Conv, GroupNorm, as_float, max_pool
+from fedlab_lite.util import InputError, choose
 
 BLOCKS = {  # Table V, "Blocks / Group"
     "femnist": {14: (1, 2, 2, 1), 20: (2, 3, 2, 2), 34: (3, 4, 5, 3)},
@@ -115,7 +115,7 @@ class ResNet18(nnx.Module):
       blocks: in each group, the next of which is twice as wide at half the resolution; (2, 2, 2, 2) is the real one.
 
     Example:
-      >>> from fedlab_lite.nn.model import count_params, make_model
+      >>> from fedlab_lite.nn import count_params, make_model
       >>> count_params(jax.eval_shape(make_model("resnet18", (32, 32, 3), 10).init, jax.random.key(0)))
       11173962
     """

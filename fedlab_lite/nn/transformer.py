@@ -17,10 +17,10 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from fedlab_lite.deq.solvers import Solution
-from fedlab_lite.errors import InputError
-from fedlab_lite.nn.deq import Solve
+from fedlab_lite.deq import Solution
+from fedlab_lite.nn.equilibrium_nets import Solve
 from fedlab_lite.nn.layers import dense, layer_norm
+from fedlab_lite.util import InputError
 
 SMALL = nnx.initializers.truncated_normal(0.02)
 
@@ -182,7 +182,7 @@ class Transformer(_Shared):
     `num_classes` is the vocabulary, `width` the embedding's length d.
 
     Example:
-      >>> from fedlab_lite.nn.model import make_model
+      >>> from fedlab_lite.nn import make_model
       >>> model = make_model("transformer8", (16,), 90)
       >>> params = model.init(jax.random.key(0))
       >>> model.apply(params, jnp.ones((2, 16), jnp.int32)).shape
@@ -223,7 +223,7 @@ class DEQTransformer(_Shared):
     one map. Every position is a sample of the solver, so that no iterate sees a later token.
 
     Example:
-      >>> from fedlab_lite.nn.model import make_model
+      >>> from fedlab_lite.nn import make_model
       >>> model = make_model("deq_transformer", (16,), 90, layers=1, width=8)
       >>> params = model.init(jax.random.key(0))
       >>> logits, solution = model.forward(params, jnp.ones((2, 16), jnp.int32), key=jax.random.key(1))

@@ -12,12 +12,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedlab_lite.algorithms import make_algorithm
-from fedlab_lite.clients import Batch
-from fedlab_lite.data.federated import Federated
-from fedlab_lite.nn.model import Model, make_model
-from fedlab_lite.problem import Problem
-from fedlab_lite.sharding import replicated
-from fedlab_lite.training import place_problem
+from fedlab_lite.data import Federated
+from fedlab_lite.engine import Batch, Problem, replicated
+from fedlab_lite.engine.training import place_problem
+from fedlab_lite.nn import Model, make_model
 
 LR = 0.01
 

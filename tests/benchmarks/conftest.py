@@ -14,7 +14,7 @@ from typing import NamedTuple
 import pytest
 from networks import NETWORKS
 
-from fedlab_lite.nn.model import MODELS
+from fedlab_lite.nn import MODELS
 
 INSTALL = 'pip install -e ".[bench]"'
 PAUSE = 0.005  # seconds before each run, for the threads of the one before to fall asleep

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedlab_lite.deq.gradients import equilibrium
+from fedlab_lite.deq import equilibrium
 from fedlab_lite.deq.solvers import anderson
 
 TOLERANCE, MAX_ITER = 1e-4, 200

@@ -15,7 +15,7 @@ import optimistix
 from equilibrium_layer import MAX_ITER, TOLERANCE, Result, jitted, layer
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
-from fedlab_lite.nn.model import Model
+from fedlab_lite.nn import Model
 
 
 def drjax_round(workload: client_steps.Workload) -> Callable[[], object]:

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from fedlab_lite.nn.model import count_params
+from fedlab_lite.nn import count_params
 
 
 def test_rounds_and_bare_steps_train():

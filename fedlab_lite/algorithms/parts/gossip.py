@@ -1,0 +1,114 @@
+"""What algorithms without a server have in common: a model a device, neighbours on a graph, averages with them."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from fedlab_lite.algorithms.fedavg import FedAvg
+from fedlab_lite.engine import Algorithm, ClientData, Models, Problem, RoundContext, average, check_mixing
+from fedlab_lite.util import InputError, choose
+
+MIXING = ("metropolis", "uniform")
+
+
+@dataclass(frozen=True)
+class OnGraph(Algorithm):
+    """Every device takes part in each round, and speaks to its neighbours on the problem's graph alone.
+
+    What a device sends, it sends to all its neighbours: bytes are those of one link, up and down alike.
+    """
+
+    everybody: ClassVar[bool] = True
+
+    def check(self, problem: Problem) -> None:
+        name = type(self).__name__
+        if problem.graph is None:
+            raise InputError(f"{name} has no server and needs a graph: set `graph` to 'ring', for example")
+        if problem.graph.num_clients != problem.num_clients:
+            raise InputError(
+                f"the graph joins {problem.graph.num_clients} devices, the data have {problem.num_clients} clients"
+            )
+        check_mixing(problem.graph.neighbour_mean)
+
+
+@dataclass(frozen=True)
+class Gossip(OnGraph):
+    """Mixing with a matrix P over a device and its neighbours, x_i <- sum_j P_ij x_j.
+
+    P has Metropolis weights, which are doubly stochastic on every graph as the theory wants; 'uniform' is the plain
+    mean that the codes of DePRL and DisPFL take, and the same where all have equally many neighbours.
+    """
+
+    mixing: str = "metropolis"  # P: 'metropolis' or 'uniform'
+
+    def __post_init__(self):
+        choose(f"mixing of {type(self).__name__}", self.mixing, MIXING)
+
+    def mix(self, problem: Problem, at: RoundContext, stacked: Any) -> Any:
+        return problem.mix(at, stacked, getattr(problem.graph, self.mixing))
+
+    def check(self, problem: Problem) -> None:
+        super().check(problem)
+        check_mixing(getattr(problem.graph, self.mixing), doubly=self.mixing == "metropolis")
+
+
+@dataclass(frozen=True)
+class Decentralised(OnGraph):
+    """min sum_i C_i(w_i) such that neighbours agree, eq. (1)-(2) of FedF-ADMM.
+
+    The state has 'client_params', a model a device, all started from one w^0. A device is judged with its own model.
+    """
+
+    epochs: int = 1  # passes of the local update over the device's rows
+
+    owned: ClassVar[tuple[str, ...]] = ("client_params",)
+
+    def init(self, problem: Problem, key: jax.Array) -> dict:
+        return {"client_params": problem.broadcast(problem.model.init(key))}
+
+    def client_update(self, problem: Problem, data: ClientData, key: jax.Array, params: dict) -> dict:
+        """The local update: SGD on the device's own rows.
+
+        Eq. (11) of FedF-ADMM is a gradient step on the sum of the losses over D_i; what stands for it here, as in the
+        papers' experiments, is minibatch SGD on their mean, so that a step size means the same for every device.
+        """
+        return self.train(problem.loss, params, data, key, epochs=self.epochs, project=problem.project)
+
+    def models(self, problem: Problem, state: dict, key: jax.Array) -> Models:
+        return state["client_params"], {}
+
+    def join(self, problem: Problem, state: dict, key: jax.Array) -> dict[str, Models]:
+        """A newcomer starts at the mean of all devices' params (the papers do not say), then trains by itself."""
+        start = mean_of(state["client_params"])
+        alone = FedAvg(lr=self.lr, batch_size=self.batch_size)
+        return {"": alone.tuned(problem, start, key, self.join_epochs)}
+
+    def monitor(self, problem: Problem, state: dict) -> dict[str, jax.Array]:
+        """'consensus': ||w_i - mean w||_2, of which the mean over the devices is reported."""
+        return {"consensus": disagreement(state["client_params"])}
+
+
+def mean_of(stacked: Any) -> Any:
+    """The mean over all devices."""
+    return average(stacked, jnp.ones(len(jax.tree.leaves(stacked)[0])))
+
+
+def disagreement(stacked: Any) -> jax.Array:
+    """||x_i - mean x||_2 of every device, `[N]`."""
+    gap = jax.tree.map(lambda own, mean: own - mean, stacked, mean_of(stacked))
+    return jax.vmap(optax.tree.norm)(gap)
+
+
+def averaged(problem: Problem, stacked: Any, mean: Any, beta: float) -> Any:
+    """Eq. (21): (1 - beta) w_i + beta M_i[w_j], inside the model's constraint set, if it has one."""
+    mixed = jax.tree.map(lambda own, others: (1 - beta) * own + beta * others, stacked, mean)
+    return project_all(problem, problem.project, mixed)
+
+
+def project_all(problem: Problem, project: Callable, stacked: Any) -> Any:
+    """What every device has, `project`ed to the model's constraint set, if it has one."""
+    return problem.for_clients(project, stacked) if problem.model.constrained else stacked

@@ -1,0 +1,70 @@
+"""A shared representation and a head per client: state, models, newcomers, and training the two in turn."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import jax
+
+from fedlab_lite.engine import Algorithm, Batch, ClientData, Models, Problem, fit_head, local_train
+
+
+@dataclass(frozen=True)
+class PartialPersonalisation(Algorithm):
+    """A shared representation theta and a head w_i for every client: what FedPer, FedRep and FeDEQ have in common.
+
+    The state has 'theta', 'heads' (stacked) and 'new_head', the head that everybody started from and newcomers get.
+    """
+
+    owned: ClassVar[tuple[str, ...]] = ("heads",)
+
+    def init(self, problem: Problem, key: jax.Array) -> dict:
+        params = problem.model.init(key)
+        heads = problem.broadcast(params["head"])
+        return {"theta": params["representation"], "heads": heads, "new_head": params["head"]}
+
+    def models(self, problem: Problem, state: dict, key: jax.Array) -> Models:
+        return {"head": state["heads"]}, {"representation": state["theta"]}
+
+    def join_update(self, problem: Problem, data: ClientData, key: jax.Array, theta: dict, head: dict) -> dict:
+        """Only the head is trained, theta stays what the others have learned."""
+        options = {"epochs": self.join_epochs, "batch_size": self.batch_size}
+        return fit_head(problem, theta, head, data, key, self.optimizer(), **options)
+
+    def join(self, problem: Problem, state: dict, key: jax.Array) -> dict[str, Models]:
+        shared = (state["theta"], state["new_head"])
+        heads = self.for_cohort(problem, self.join_update, problem.everyone(key), shared=shared)
+        return {"": ({"head": heads}, {"representation": state["theta"]})}
+
+
+def alternate(
+    algorithm: Algorithm,
+    problem: Problem,
+    data: ClientData,
+    key: jax.Array,
+    head: dict,
+    theta: dict,
+    *,
+    for_head: dict,
+    for_body: dict,
+    head_lr: jax.Array | float | None = None,
+) -> tuple[dict, dict]:
+    """The head on the received body, then the body under that head: both new, (theta, head).
+
+    `for_head` and `for_body` say how long: `{"epochs": ...}` or `{"steps": ...}`; `head_lr` None: the algorithm's lr.
+    """
+    head_key, body_key = jax.random.split(key)
+    options = for_head | {"batch_size": algorithm.batch_size}
+
+    def head_loss(head: dict, batch: Batch):
+        features = problem.model.represent({"representation": theta}, batch.x, budget=batch.budget)
+        return problem.mean_loss(problem.model.classify(head, features, key=batch.key), batch.y, batch.weight), None
+
+    def loss(theta: dict, batch: Batch):
+        return problem.loss({"representation": theta, "head": head}, batch)
+
+    optimizer = algorithm.optimizer(head_lr)
+    if "steps" in for_head:  # a few batches: no need to represent every row
+        head = local_train(head_loss, head, data, head_key, optimizer, **options)
+    else:
+        head = fit_head(problem, theta, head, data, head_key, optimizer, **options)
+    return algorithm.train(loss, theta, data, body_key, project=problem.model.project, **for_body), head

@@ -1,0 +1,147 @@
+"""Membership inference by the loss: a row of small loss was probably trained on (Yeom et al. 2018, arXiv:1709.01604).
+
+What an attack finds is a lower bound on what leaks, beside the upper bound of `privacy`, see `advantage_bound`. That
+bound is for what was made of noised messages: a personal model that never leaves its client is not protected by them,
+and gives its rows away to whoever gets hold of it.
+"""
+
+import math
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Shaped
+
+from fedlab_lite.engine import ClientData, Problem, in_chunks, rows_of, to_host
+from fedlab_lite.util import InputError
+
+
+class Membership(NamedTuple):
+    """How well members are told from others; `advantage` is between 0 (a guess) and 1 (always right)."""
+
+    advantage: float  # the share of members found less the share of others taken for members, at the best threshold
+    error: float  # its standard error over rows, the threshold held fixed
+    by_chance: float  # what the best threshold would find on average if there were nothing to find
+    threshold: float  # in nats: below or at it, a row is called a member; -inf: none is
+    auc: float  # the probability that a member's loss is below another row's, ties counted half; 0.5: a guess
+    auc_error: float  # its standard error (DeLong et al. 1988)
+
+
+def membership_advantage(
+    losses_members: Shaped[np.ndarray, " m"], losses_others: Shaped[np.ndarray, " n"]
+) -> Membership:
+    """The attack "loss <= threshold" on the losses (nats) of m rows trained on and of n others of the same kind.
+
+    The best threshold is chosen on the rows that it is judged by, so the advantage is never negative and above 0 by
+    chance: `by_chance`. 2 auc - 1 has no such bias. Standard errors take rows for independent. Raises `InputError`.
+
+    Example:
+      >>> found = membership_advantage(np.array([0.1, 0.2, 0.3]), np.array([0.3, 2.0, 3.0, 4.0]))
+      >>> round(found.advantage, 3), found.threshold, round(found.auc, 3)
+      (0.75, 0.3, 0.958)
+    """
+    members, others = (np.sort(np.asarray(losses, float).ravel()) for losses in (losses_members, losses_others))
+    for losses, what in ((members, "members"), (others, "others")):
+        if len(losses) < 2:
+            raise InputError(f"{len(losses)} losses of {what}; the attack needs two of each at least")
+        if np.isnan(losses).any():
+            raise InputError(f"losses of {what} are NaN: a model that has diverged says nothing about its rows")
+    m, n = len(members), len(others)
+    thresholds = np.concatenate([[-math.inf], members])  # in between, members found stay as many
+    found, wrong = (np.searchsorted(losses, thresholds, "right") / len(losses) for losses in (members, others))
+    best = int(np.argmax(found - wrong))
+    spread = found[best] * (1 - found[best]) / m + wrong[best] * (1 - wrong[best]) / n
+    above = 1 - _rank(others, members)  # [m]: the share of others above each member
+    below = _rank(members, others)  # [n]: the share of members below each other row
+    return Membership(
+        advantage=float(found[best] - wrong[best]),
+        error=math.sqrt(spread),
+        by_chance=math.sqrt(math.pi / 8 * (1 / m + 1 / n)),  # mean of the one-sided Kolmogorov-Smirnov statistic
+        threshold=float(thresholds[best]),
+        auc=float(above.mean()),
+        auc_error=math.sqrt(above.var(ddof=1) / m + below.var(ddof=1) / n),
+    )
+
+
+def _rank(losses: np.ndarray, at: np.ndarray) -> np.ndarray:
+    """The share of sorted `losses` below each of `at`, ties counted half."""
+    return (np.searchsorted(losses, at, "left") + np.searchsorted(losses, at, "right")) / (2 * len(losses))
+
+
+def advantage_bound(epsilon: float, delta: float) -> float:
+    """The most that any attack can find of one row under (epsilon, delta)-differential privacy (Kairouz et al. 2015).
+
+    (e^epsilon - 1 + 2 delta) / (e^epsilon + 1), where two rows are neighbours.
+
+    >>> advantage_bound(0.0, 0.0), round(advantage_bound(1.0, 1e-5), 3)
+    (0.0, 0.462)
+    """
+    if not (epsilon >= 0 and 0 <= delta <= 1):
+        raise InputError(f"epsilon={epsilon}, delta={delta}: epsilon is 0 or more, delta a probability")
+    return min(1.0, math.tanh(epsilon / 2) + 2 * delta / (1 + math.exp(min(epsilon, 700.0))))
+
+
+def row_losses(
+    problem: Problem, own: dict, shared: dict, *, chunk: int = 100
+) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """The losses of client i's model `shared | own_i` on the rows that it was trained on, and on its test rows.
+
+    Args:
+      own, shared: as for `engine.evaluate`, for example of `Algorithm.models`; to see what the server's extractor
+        gives away put it into `shared`, and the clients' heads into `own`.
+      chunk: rows a forward pass.
+
+    Returns: two lists with one array a client, a number a row (of a text the mean over its characters), in the order of
+      the data; `np.concatenate` pools them, for one threshold for all clients.
+
+    Example (a model that has seen nothing gives nothing away):
+      >>> from fedlab_lite.data import federated
+      >>> from fedlab_lite.nn import make_model
+      >>> data = federated("digits", partition="iid", num_clients=4, train_size=40, test_size=40)
+      >>> problem = Problem(data, make_model("mlp", data.input_shape, data.num_classes, width=8))
+      >>> members, others = row_losses(problem, {}, problem.model.init(jax.random.key(0)))
+      >>> [len(losses) for losses in members], len(others)
+      ([10, 10, 10, 10], 4)
+    """
+    data = problem.data
+    train, test = ClientData(data.x, data.y, data.size), ClientData(data.test_x, data.test_y, data.test_size)
+    found = _losses(problem, own, shared, train, chunk=chunk)
+    if data.common_test:
+        losses = _common_losses(problem, own, shared, rows_of(test, 0), chunk=chunk)
+        sizes = np.repeat(np.asarray(data.test_size), data.num_clients)
+    else:
+        losses, sizes = _losses(problem, own, shared, test, chunk=chunk), np.asarray(data.test_size)
+    return _cut(found, np.asarray(data.size)), _cut(losses, sizes)
+
+
+def _cut(losses: Float[Array, "clients n"], sizes: np.ndarray) -> list[np.ndarray]:
+    return [row[:size] for row, size in zip(to_host(losses), sizes, strict=True)]
+
+
+def _of_client(problem: Problem, params: dict, rows: ClientData, chunk: int) -> Float[Array, " n"]:
+    def losses(batch):
+        x, y = batch
+        labels = problem.task.row_loss(problem.model.apply(params, x), y)
+        counted = problem.task.counted(y, jnp.ones(y.shape[0]))
+        labels, counted = (each.reshape(len(y), -1) for each in (labels, counted))
+        return (labels * counted).sum(1) / jnp.maximum(counted.sum(1), 1)
+
+    return in_chunks(losses, (rows.x, rows.y), rows.size, chunk)
+
+
+@partial(jax.jit, static_argnames="chunk")
+def _losses(problem: Problem, own: dict, shared: dict, rows: ClientData, *, chunk: int):
+    def one(rows, own, shared):
+        return _of_client(problem, shared | own, rows, chunk)
+
+    return problem.for_clients(one, rows, own, shared=(shared,))
+
+
+@partial(jax.jit, static_argnames="chunk")
+def _common_losses(problem: Problem, own: dict, shared: dict, rows: ClientData, *, chunk: int):
+    def one(client, own, rows, shared):
+        return _of_client(problem, shared | own, rows, chunk)
+
+    return problem.for_clients(one, jnp.arange(problem.num_clients), own, shared=(rows, shared))

@@ -1,0 +1,79 @@
+"""How much sooner more workers are done: rounds to a target, seconds a round on stated hardware, and the slope.
+
+What a round takes here is simulated, not timed: on one machine that computes all workers no clock tells it.
+"""
+
+import numpy as np
+from jaxtyping import Float
+
+from fedlab_lite.engine import History
+from fedlab_lite.runs import Settings, algorithm_of, build_problem
+from fedlab_lite.util import InputError
+
+
+def rounds_to(run: History, metric: str, target: float, *, above: bool = True) -> Float[np.ndarray, " S"]:
+    """Of every seed, when a curve first reaches the target, on the line between evaluations; nan: never.
+
+    `above`: whether it gets there from below.
+
+    Raises `InputError` for a metric that the run has not.
+
+    Example:
+      >>> from dataclasses import replace
+      >>> from fedlab_lite.runs import run
+      >>> base = run(Settings(num_clients=4, num_rounds=1, model_options={"width": 8}))
+      >>> falling = replace(base, rounds=np.array([0, 10, 20]), metrics={"loss": np.array([[4.0, 2.0, 1.0]])})
+      >>> rounds_to(falling, "loss", 3.0, above=False).tolist(), rounds_to(falling, "loss", 0.5, above=False).tolist()
+      ([5.0], [nan])
+    """
+    if metric not in run.metrics:
+        raise InputError(f"this run has no metric {metric!r}; it has {', '.join(sorted(run.metrics))}")
+    sign = 1 if above else -1
+    curve = sign * run.metrics[metric].astype(float)
+    found = np.full(len(curve), np.nan)
+    for seed, values in enumerate(curve):
+        reached = np.flatnonzero(values >= sign * target)
+        if len(reached):
+            last = reached[0]
+            before = max(last - 1, 0)
+            step = values[last] - values[before]
+            share = (sign * target - values[before]) / step if step > 0 else 0.0
+            found[seed] = run.rounds[before] + share * (run.rounds[last] - run.rounds[before])
+    return found
+
+
+def local_steps(settings: Settings) -> int:
+    """Steps that the slowest worker takes in a round: its passes over its rows, of head and body, in batches."""
+    algorithm = algorithm_of(settings)
+    passes = sum(getattr(algorithm, name, 0) for name in ("epochs", "head_epochs", "personal_epochs"))
+    batches = -(-build_problem(settings).data.size // algorithm.batch_size)
+    return int(passes * batches.max())
+
+
+def seconds_a_round(settings: Settings, run: History, *, step_seconds: float, bandwidth: float) -> tuple[float, float]:
+    """Computing and sending, simulated: workers compute at once and wait for the slowest, then send.
+
+    Args:
+      step_seconds: of one local step.
+      bandwidth: bytes a second that a worker sends and, at the same time, receives.
+
+    Returns: seconds of the slowest worker's local steps; and of its message to every neighbour (without a server) or
+      to the server.
+    """
+    graph = build_problem(settings).graph
+    links = 1 if graph is None else float(np.max(graph.degree))
+    return local_steps(settings) * step_seconds, links * run.message_bytes["up"] / bandwidth
+
+
+def slope(numbers: Float[np.ndarray, " n"], values: Float[np.ndarray, " n *S"]) -> Float[np.ndarray, " *S"]:
+    """Least squares of log(values) on log(numbers), seed by seed: -1 is a time in proportion to 1 / numbers.
+
+    >>> round(float(slope([4, 8, 16], [100.0, 50.0, 25.0])), 6)
+    -1.0
+    >>> round(float(slope([4, 8, 16, 32], [602.7, 331.2, 205.3, 149.8])), 2)  # DePRL on CIFAR-100, its Table 9
+    -0.67
+    """
+    x = np.log(np.asarray(numbers, float))
+    x = x - x.mean()
+    with np.errstate(divide="ignore", invalid="ignore"):  # of times that are 0, or not numbers
+        return np.tensordot(x, np.log(np.asarray(values, float)), 1) / np.sum(x * x)

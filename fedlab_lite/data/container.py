@@ -1,0 +1,307 @@
+"""Federated: the stacked arrays that everything else reads. Pool: samples before they are dealt to clients."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from fedlab_lite.data.pooled_rows import POOL_BEYOND, Rows, counted, is_rows
+from fedlab_lite.data.text import PAD
+from fedlab_lite.util import InputError, choose, sha256_of_arrays
+
+TASKS = ("classification", "next_character", "regression")  # what y is: a label, an id a position, numbers
+_ARRAYS = ("x", "y", "size", "test_x", "test_y", "test_size", "shared_x", "budget")
+_STATIC = ("name", "source", "num_classes", "task")
+
+
+class Pool(NamedTuple):
+    """A data set as it was published: x_train `[n, ...]`, y_train `[n]`, and so for test.
+
+    `task` is one of `TASKS`; for 'next_character' x and y are `[n, length]`, and 0 is padding. `owner_train [n]` and
+    `owner_test` say who made each sample, where that was recorded.
+    """
+
+    x_train: np.ndarray
+    y_train: np.ndarray
+    x_test: np.ndarray
+    y_test: np.ndarray
+    name: str
+    source: str
+    num_classes: int
+    task: str = "classification"
+    owner_train: np.ndarray | None = None
+    owner_test: np.ndarray | None = None
+
+
+@partial(jax.tree_util.register_dataclass, data_fields=_ARRAYS, meta_fields=_STATIC)
+@dataclass(frozen=True, eq=False)
+class Federated:
+    """The data of all clients, stacked on axis 0; a pytree, so it passes through `jit` as an argument.
+
+    Clients are ragged: of client i only the first `size[i]` rows count, what follows is zeros. Pixels stay uint8. Where
+    most of a large x would be padding it is `Rows`: each row once, and the places of each client's.
+
+    Example:
+      >>> two = [(np.zeros((n, 4), np.float32), np.arange(n)) for n in (1, 3)]
+      >>> data = Federated.stack(two, two, name="toy", source="made up", num_classes=3)
+      >>> data.x.shape, data.size.tolist(), data.num_clients, data.input_shape
+      ((2, 3, 4), [1, 3], 2, (4,))
+    """
+
+    x: np.ndarray | Rows  # [clients, n_max, ...]
+    y: np.ndarray  # [clients, n_max, ...] int32; float32 where the task is regression
+    size: np.ndarray  # [clients] int32
+    test_x: np.ndarray | Rows  # [clients, test_max, ...]; or [1, test_max, ...], one test set for all
+    test_y: np.ndarray  # [clients, test_max, ...], or [1, ...]; of y's type
+    test_size: np.ndarray  # [clients] int32, or [1]
+    shared_x: np.ndarray  # [shared, ...], unlabelled, on the server; may be of length 0
+    name: str
+    source: str  # for people: "embedded glyphs", "fashion_mnist (official)"
+    num_classes: int  # of a regression, how many numbers a model puts out
+    task: str = "classification"  # one of TASKS
+    budget: np.ndarray | None = None  # [clients] int32, solver iterations a client can afford; None: all that there are
+
+    @property
+    def num_clients(self) -> int:
+        return self.x.shape[0]
+
+    @property
+    def common_test(self) -> bool:
+        """Whether all clients are judged on the same rows."""
+        return len(self.test_size) == 1 < self.num_clients
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        return tuple(self.x.shape[2:])
+
+    @classmethod
+    def stack(
+        cls,
+        train: Sequence[tuple[np.ndarray, np.ndarray]],
+        test: Sequence[tuple[np.ndarray, np.ndarray]],
+        *,
+        name: str,
+        source: str,
+        num_classes: int,
+        task: str = "classification",
+        shared_x: np.ndarray | None = None,
+        common_test: bool = False,
+    ) -> "Federated":
+        """Stack one (x `[n, ...]`, y `[n, ...]`) a client, padding with zeros; with `common_test` one test set for all.
+
+        `task` is one of `TASKS`. The y of a regression are numbers, kept as float32, and `num_classes` says how many
+        a model puts out; all others are integers.
+
+        Raises `InputError`, naming the client, when it has no samples, when x and y differ in length, when shapes or
+        types differ between clients, when x (or y of a regression) holds NaN or infinity, or y a label outside
+        0 ... num_classes - 1; and for an unknown task.
+
+        Example:
+          >>> one = [(np.zeros((2, 4), np.float32), np.array([0.5, -3.0]))]
+          >>> Federated.stack(one, one, name="toy", source="made up", num_classes=1, task="regression").y.tolist()
+          [[0.5, -3.0]]
+        """
+        choose("task", task, TASKS)
+        if not train or len(test) != (1 if common_test else len(train)):
+            raise InputError(
+                f"{name}: {len(train)} clients have training data and {len(test)} have test data; "
+                "give both lists one entry a client, and at least one client (with common_test: one test set for all)"
+            )
+        train, test = ([(np.asarray(x), np.asarray(y)) for x, y in part] for part in (train, test))
+        first = train[0]
+        for kind, part in (("training", train), ("test", test)):
+            for client, (x, y) in enumerate(part):
+                _check(f"{name}: the {kind} data of client {client}", x, y, first, num_classes, task)
+        if shared_x is None:
+            shared_x = np.zeros((0, *first[0].shape[1:]), first[0].dtype)
+        shared_x = np.asarray(shared_x)
+        if shared_x.shape[1:] != first[0].shape[1:] or shared_x.dtype != first[0].dtype:
+            raise InputError(
+                f"{name}: shared_x is {shared_x.dtype} {shared_x.shape[1:]} a sample, the clients' x "
+                f"{first[0].dtype} {first[0].shape[1:]}; bring both to one form"
+            )
+        y_type = np.dtype(np.float32 if task == "regression" else np.int32)
+        return cls(*_pad(train, y_type), *_pad(test, y_type), _narrow(shared_x), name, source, num_classes, task)
+
+    def split(self, unseen: int, seed: int = 0) -> "tuple[Federated, Federated]":
+        """All clients but `unseen` newcomers, and those, each in their order; shared rows go to both.
+
+        Newcomers are a uniform draw without replacement, by `numpy.random.default_rng([seed, 3])`: owners are sorted,
+        so the last ones would be a biased choice. Raises `InputError` unless both parts have at least one client.
+
+        Example:
+          >>> five = [(np.full((1, 2), k, np.uint8), np.zeros(1, int)) for k in range(5)]
+          >>> data = Federated.stack(five, five, name="toy", source="made up", num_classes=1)
+          >>> [part.x[:, 0, 0].tolist() for part in data.split(2)]
+          [[0, 1, 3], [2, 4]]
+        """
+        if not 1 <= unseen < self.num_clients:
+            raise InputError(
+                f"{unseen} unseen clients of {self.num_clients}: at least one must be unseen and one must train"
+            )
+        newcomer = np.zeros(self.num_clients, bool)
+        newcomer[np.random.default_rng([seed, 3]).choice(self.num_clients, unseen, replace=False)] = True
+
+        def part(clients: np.ndarray) -> Federated:
+            whole = {"shared_x", *(("test_x", "test_y", "test_size") if self.common_test else ())}
+            kept = {name: getattr(self, name) for name in _ARRAYS if name not in whole}
+            return replace(self, **{name: array[clients] for name, array in kept.items() if array is not None})
+
+        return part(~newcomer), part(newcomer)
+
+    def hold_out(self, share: float, seed: int = 0) -> "tuple[Federated, Federated]":
+        """The data with fewer training rows, and the data to tune on: the same, tested on the training rows held out.
+
+        Of each client's n training rows floor(`share` n), but at least one, are drawn by
+        `numpy.random.default_rng([seed, 4, client])`; rows keep their order. Where the test set is common, so is what
+        was held out, `[1, V, ...]`: a client of one class would otherwise be judged on that class alone.
+
+        Args:
+          share: of each client's training rows, between 0 and 1, both excluded.
+          seed: of the draw.
+
+        Raises: `InputError` for another share, and, naming the client, where a client would have no row to train on.
+
+        Example:
+          >>> two = [(np.zeros((n, 4), np.float32), np.arange(n)) for n in (2, 10)]
+          >>> data = Federated.stack(two, two, name="toy", source="made up", num_classes=10)
+          >>> rest, tuning = data.hold_out(0.25)
+          >>> rest.size.tolist(), rest.test_size.tolist(), rest.x.shape
+          ([1, 8], [2, 10], (2, 8, 4))
+          >>> tuning.size.tolist(), tuning.test_size.tolist(), tuning.test_x.shape
+          ([1, 8], [1, 2], (2, 2, 4))
+        """
+        if not 0 < share < 1:
+            raise InputError(f"the share to hold out is {share}; give one between 0 and 1, for example 0.2")
+        x, y, size = self.x if is_rows(self.x) else np.asarray(self.x), np.asarray(self.y), np.asarray(self.size)
+        count = np.maximum(1, np.floor(share * size)).astype(np.int32)
+        if (count >= size).any():
+            client = int(np.argmax(count >= size))
+            raise InputError(
+                f"{self.name}: client {client} has too few training rows ({size[client]}) to hold one out and train on "
+                "the others; give each client two at least: more samples, fewer clients, or another partition"
+            )
+        held = np.zeros(y.shape[:2], bool)
+        for client in range(self.num_clients):
+            rng = np.random.default_rng([seed, 4, client])
+            held[client, rng.choice(size[client], count[client], replace=False)] = True
+        kept = ~held & counted(size, held.shape[1])
+        rest = replace(self, x=_packed(x, kept), y=_packed(y, kept), size=size - count)
+        if self.common_test:
+            test_x, test_y, count = x[held][None], y[held][None], count.sum(keepdims=True, dtype=np.int32)
+        else:
+            test_x, test_y = _packed(x, held), _packed(y, held)
+        return rest, replace(rest, test_x=test_x, test_y=test_y, test_size=count)
+
+    def fingerprint(self) -> str:
+        """SHA-256 (hex) of all arrays and the number of classes: equal exactly when the contents are."""
+        return self._fingerprint
+
+    @cached_property
+    def _fingerprint(self) -> str:
+        arrays = {field: getattr(self, field) for field in _ARRAYS if getattr(self, field) is not None}
+        return sha256_of_arrays(arrays, str(self.num_classes).encode())
+
+    def summary(self) -> dict[str, str | int | float]:
+        """The columns of FeDEQ's Table I: clients, samples, mean and standard deviation a client, classes a client.
+
+        And 'padding', the share of the stacked rows, training and test, that are none. A regression has no classes, and
+        its summary no such columns.
+        """
+        rows = int(np.sum(self.size)) + int(np.sum(self.test_size))
+        places = sum(y.shape[0] * y.shape[1] for y in (self.y, self.test_y))
+        summary = {
+            "name": self.name,
+            "source": self.source,
+            "clients": self.num_clients,
+            "train": int(np.sum(self.size)),
+            "test": int(np.sum(self.test_size)),
+            "mean": round(float(np.mean(self.size)), 1),
+            "std": round(float(np.std(self.size)), 1),
+            "padding": round(1 - rows / places, 3),
+        }
+        if self.task == "regression":
+            return summary
+        padding = {PAD} if self.task == "next_character" else set()  # no class
+        held = [
+            len({*np.unique(y[:n])} - padding) for y, n in zip(np.asarray(self.y), np.asarray(self.size), strict=True)
+        ]
+        return summary | {"classes": self.num_classes, "classes_per_client": round(float(np.mean(held)), 1)}
+
+
+def _check(
+    whose: str, x: np.ndarray, y: np.ndarray, first: tuple[np.ndarray, np.ndarray], num_classes: int, task: str
+) -> None:
+    if x.ndim == 0 or y.ndim == 0 or len(x) != len(y):
+        raise InputError(f"{whose}: x has shape {x.shape} and y {y.shape}; both need one row a sample")
+    if len(x) == 0:
+        raise InputError(f"{whose} are empty; use fewer clients, more samples, or another partition")
+    for array, other, label in ((x, first[0], "x"), (y, first[1], "y")):
+        if array.shape[1:] != other.shape[1:]:
+            raise InputError(
+                f"{whose}: a row of {label} has shape {array.shape[1:]}, that of client 0 {other.shape[1:]}; "
+                "bring all samples to one shape"
+            )
+    if x.dtype != first[0].dtype:
+        raise InputError(f"{whose}: x is {x.dtype}, that of client 0 {first[0].dtype}; convert all to one type")
+    if x.dtype.kind not in "fiub":
+        raise InputError(f"{whose}: x is {x.dtype}; convert it to uint8 pixels or floats")
+    _check_finite(whose, "x", x)
+    if task == "regression":
+        if y.dtype.kind not in "fiu":
+            raise InputError(f"{whose}: y is {y.dtype}; the y of a regression are numbers, convert it to floats")
+        _check_finite(whose, "y", y)
+        return
+    if y.dtype.kind not in "iu":
+        raise InputError(
+            f"{whose}: the labels are {y.dtype}; convert them to integers, or, if they are no labels but numbers to be "
+            "fitted, give task='regression'"
+        )
+    if y.min() < 0 or y.max() >= num_classes:
+        raise InputError(
+            f"{whose}: labels run from {y.min()} to {y.max()}, but must lie in 0 ... {num_classes - 1}; "
+            "renumber them or give the right num_classes"
+        )
+
+
+def _check_finite(whose: str, what: str, array: np.ndarray) -> None:
+    if array.dtype.kind == "f" and not np.isfinite(array).all():
+        row = int(np.argwhere(~np.isfinite(array))[0, 0])
+        raise InputError(f"{whose}: row {row} of {what} holds NaN or infinity; remove or repair it")
+
+
+def _narrow(array: np.ndarray) -> np.ndarray:
+    """64-bit numbers to 32 bits, JAX's default; everything else as it is."""
+    return array.astype({"f8": np.float32, "i8": np.int32, "u8": np.uint32}.get(array.dtype.str[1:], array.dtype))
+
+
+def _pad(
+    part: list[tuple[np.ndarray, np.ndarray]], y_type: np.dtype
+) -> tuple[np.ndarray | Rows, np.ndarray, np.ndarray]:
+    size = np.array([len(x) for x, _ in part], np.int32)
+    x_type, places = _narrow(part[0][0][:0]).dtype, len(part) * int(size.max())
+
+    def padded(k: int, dtype: np.dtype) -> np.ndarray:
+        rows = np.zeros((len(part), size.max(), *part[0][k].shape[1:]), dtype)
+        for client, pair in enumerate(part):
+            rows[client, : size[client]] = pair[k]
+        return rows
+
+    cost = places * x_type.itemsize * math.prod(part[0][0].shape[1:])
+    if cost > POOL_BEYOND and places > 2 * size.sum():
+        return Rows.of([x.astype(x_type, copy=False) for x, _ in part]), padded(1, y_type), size
+    return padded(0, x_type), padded(1, y_type), size
+
+
+def _packed(array: Any, rows: np.ndarray, fill: int = 0) -> Any:
+    """Of each client the `rows` (True in `[clients, n_max]`) from place 0 on, then zeros to the most of any client."""
+    if is_rows(array):
+        return replace(array, place=_packed(array.place, rows, fill=len(array.pool) - 1))
+    size = rows.sum(1)
+    packed = np.full((len(array), size.max(), *array.shape[2:]), fill, array.dtype)
+    packed[counted(size, size.max())] = array[rows]
+    return packed

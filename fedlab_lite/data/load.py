@@ -1,0 +1,215 @@
+"""Data for the clients: `federated(...)` loads a data set by name, deals it to clients and stacks the result."""
+
+import numpy as np
+
+from fedlab_lite.data import motion, roles, sources, synthetic, which
+from fedlab_lite.data.container import Federated, Pool
+from fedlab_lite.data.partition import apportion, by_class_cycle, by_label, check_num_clients, dirichlet, iid, natural
+from fedlab_lite.data.partition_deprl import dirichlet_capped
+from fedlab_lite.data.which import DATASETS, EMBEDDED
+from fedlab_lite.util import InputError, choose
+
+__all__ = ["DATASETS", "EMBEDDED", "PARTITIONS", "Federated", "Pool", "federated"]
+
+PARTITIONS = ("iid", "by_label", "by_class_cycle", "dirichlet", "dirichlet_capped", "natural")
+
+
+def federated(
+    dataset: str,
+    *,
+    partition: str,
+    num_clients: int,
+    classes_per_client: int = 2,
+    alpha: float = 0.5,
+    train_size: int | None = None,
+    test_size: int | None = None,
+    common_test: bool = False,
+    shared_size: int = 0,
+    shared_alpha: float = 0.0,
+    seed: int = 0,
+) -> Federated:
+    """Load `dataset` (embedded, published or one's own, see `names`), keep some of it, and deal that by `partition`.
+
+    `train_size` and `test_size` samples are kept (None: all there are).
+    What is kept has the label mix of the whole, or, for `natural`, the clients' shares of the whole (at least one
+    sample each); sequences (`roles`, `shakespeare`) are dealt by `natural` alone. `digits`, `textures` and `motion` are
+    made to order: 500 training samples a client and a fifth as many test samples unless the sizes say otherwise. `seed`
+    draws the embedded samples, the ones kept, and the partition.
+
+    `common_test`: the test samples are not dealt, every client is judged on all of them. `shared_size` training samples
+    are held out for everybody, without labels (what is left is dealt): with the label mix of the whole, or with one
+    drawn from Dir(`shared_alpha`) where that is positive (FedF-ADMM, Sec. VI-E).
+
+    `by_class_cycle` pools training and test samples and gives every client equally many, split 70/30 (FedReCo): the
+    sizes are multiples of `num_clients`, and where one is given the other follows.
+
+    `classes_per_client` is used by `by_label` and `by_class_cycle` alone, `alpha` by `dirichlet` and
+    `dirichlet_capped` (DePRL), which says in `source` where it had to help clients out. Raises `InputError` for unknown
+    names and impossible numbers, `MissingDataError` and `CorruptFileError` where real data are absent or damaged.
+
+    Example:
+      >>> data = federated("textures", partition="by_label", num_clients=10, train_size=1000)
+      >>> data.x.shape, data.test_x.shape, data.summary()["classes_per_client"]
+      ((10, 100, 32, 32, 3), (10, 20, 32, 32, 3), 2.0)
+    """
+    which.check(dataset)
+    choose("partition", partition, PARTITIONS)
+    check_num_clients(num_clients)
+    for name, size in (("train_size", train_size), ("test_size", test_size)):
+        if size is not None and size < num_clients:
+            raise InputError(f"{name} is {size}, which leaves some of {num_clients} clients with nothing; raise it")
+    if partition == "by_class_cycle":
+        if common_test or shared_size:
+            raise InputError("partition 'by_class_cycle' pools all samples; leave common_test and shared_size out")
+        train_size, test_size = _seven_to_three(num_clients, train_size, test_size)
+    users = num_clients if partition == "natural" else motion.NUM_USERS
+    pool = _load(dataset, num_clients, users, train_size and train_size + shared_size, test_size, seed)
+    shared_x = None
+    if partition == "natural":
+        if common_test or shared_size:
+            raise InputError("common_test and shared_size are for pooled data; with partition 'natural' leave them out")
+        train, test = _by_owner(pool, num_clients, train_size, test_size, seed)
+    elif pool.task == "next_character":
+        raise InputError(f"{dataset} are sequences and dealt by role: partition is {partition!r}, make it 'natural'")
+    elif partition == "by_class_cycle":
+        y = np.concatenate([pool.y_train, pool.y_test])
+        rows = (train_size // num_clients, test_size // num_clients) if train_size and test_size else None
+        train, test = by_class_cycle(y, num_clients, classes_per_client, seed=seed, rows=rows)
+        x = np.concatenate([pool.x_train, pool.x_test])
+        pool = pool._replace(x_train=x, y_train=y, x_test=x, y_test=y)
+    else:
+        held_out = _shared(pool.y_train, shared_size, shared_alpha, seed)
+        shared_x = pool.x_train[held_out]
+        rest = np.setdiff1d(np.arange(len(pool.y_train)), held_out)
+        kept = [
+            _stratified(y, size, np.random.default_rng([seed, part]), f"{dataset}: {name}")
+            for part, (y, size, name) in enumerate(
+                ((pool.y_train[rest], train_size, "train_size"), (pool.y_test, test_size, "test_size"))
+            )
+        ]
+        kept[0] = rest[kept[0]]
+        labels = pool.y_train[kept[0]], pool.y_test[kept[1]]
+        if common_test:  # nobody needs a share of the test samples, so the training samples may stand in for them
+            labels = labels[0], labels[0]
+        if partition == "iid":
+            parts = iid(*labels, num_clients, seed=seed)
+        elif partition == "by_label":
+            parts = by_label(*labels, num_clients, classes_per_client, seed=seed)
+        elif partition == "dirichlet":
+            parts = dirichlet(*labels, num_clients, alpha, seed=seed)
+        else:
+            *parts, given = dirichlet_capped(*labels, num_clients, alpha, seed=seed)
+            if given:
+                pool = pool._replace(source=f"{pool.source}, rows given to clients short of them: {given}")
+        train = [kept[0][i] for i in parts[0]]
+        test = [kept[1]] if common_test else [kept[1][i] for i in parts[1]]
+    return Federated.stack(
+        [(pool.x_train[i], pool.y_train[i]) for i in train],
+        [(pool.x_test[i], pool.y_test[i]) for i in test],
+        name=dataset,
+        source=pool.source,
+        num_classes=pool.num_classes,
+        task=pool.task,
+        shared_x=shared_x,
+        common_test=common_test,
+    )
+
+
+def _seven_to_three(num_clients: int, train_size: int | None, test_size: int | None) -> tuple[int | None, int | None]:
+    """Both sizes, or None for both: equally many rows a client, 70 % of them for training unless both are given."""
+    for name, size in (("train_size", train_size), ("test_size", test_size)):
+        if size is not None and size % num_clients:
+            raise InputError(
+                f"{name} is {size}, but 'by_class_cycle' gives {num_clients} clients equally many; make it a multiple, "
+                f"for example {size // num_clients * num_clients}"
+            )
+    if train_size and not test_size:
+        test_size = max(1, round(train_size / num_clients * 3 / 7)) * num_clients
+    if test_size and not train_size:
+        train_size = max(1, round(test_size / num_clients * 7 / 3)) * num_clients
+    return train_size, test_size
+
+
+def _shared(y: np.ndarray, size: int, alpha: float, seed: int) -> np.ndarray:
+    """Indices of `size` samples, sorted: each class in proportion, or in one drawn from Dir(alpha)."""
+    if size == 0:
+        return np.zeros(0, int)
+    rng = np.random.default_rng([seed, 2])
+    if not alpha:
+        return _stratified(y, size, rng, "shared_size")
+    if not 0 < alpha < np.inf:
+        raise InputError(f"shared_alpha is {alpha}; the Dirichlet distribution needs a positive number, or 0 for none")
+    classes, available = np.unique(y, return_counts=True)
+    wanted = apportion(rng.dirichlet(np.full(len(classes), alpha)), size)
+    if (wanted > available).any():
+        label = classes[np.argmax(wanted - available)]
+        raise InputError(
+            f"shared_size {size} with shared_alpha {alpha} asks for more samples of class {label} than there are; "
+            "share fewer, or take a larger shared_alpha"
+        )
+    return _drawn(y, classes, wanted, rng)
+
+
+def _load(dataset: str, num_clients: int, users: int, train_size: int | None, test_size: int | None, seed: int) -> Pool:
+    kind, name = which.kind_of(dataset), which.split(dataset)[1]
+    if kind != "embedded":
+        return sources.load(name, kind)
+    if name == "glyphs":
+        return synthetic.glyphs(num_clients, seed=seed)
+    if name == "roles":
+        return roles.roles(num_clients, seed=seed)
+    train_size = train_size or 500 * num_clients
+    test_size = test_size or max(num_clients, train_size // 5)
+    if name == "digits":
+        return synthetic.digits(train_size, test_size, seed=seed)
+    if name == "motion":
+        return motion.motion(train_size, test_size, num_users=users, seed=seed)
+    return synthetic.textures(100 if name == "textures100" else 10, train_size, test_size, seed=seed)
+
+
+def _stratified(y: np.ndarray, size: int | None, rng: np.random.Generator, what: str) -> np.ndarray:
+    """Indices of `size` samples, sorted, each class in proportion."""
+    if size is None:
+        return np.arange(len(y))
+    _check_available(size, len(y), what)
+    classes, counts = np.unique(y, return_counts=True)
+    return _drawn(y, classes, apportion(counts, size), rng)
+
+
+def _drawn(y: np.ndarray, classes: np.ndarray, counts: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Indices of so many random samples of each class, sorted."""
+    chosen = [
+        rng.choice(np.flatnonzero(y == label), n, replace=False) for label, n in zip(classes, counts, strict=True)
+    ]
+    return np.sort(np.concatenate(chosen))
+
+
+def _by_owner(
+    pool: Pool, num_clients: int, train_size: int | None, test_size: int | None, seed: int
+) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    if pool.owner_train is None or pool.owner_test is None:
+        raise InputError(
+            f"{pool.source} does not record whose the samples are, so partition 'natural' does not fit. What does: "
+            "partition 'dirichlet' (with alpha 0.5, say), 'by_label' (with classes_per_client 2) or 'iid'; of a "
+            "notebook `-p partition dirichlet -p alpha 0.5`. (glyphs, femnist, motion, harbox, roles and shakespeare "
+            "have owners, and an .npz with owner_train and owner_test)"
+        )
+    parts = natural(pool.owner_train, pool.owner_test, num_clients, seed=seed)
+    kept = []
+    for part, size, name in zip(parts, (train_size, test_size), ("train_size", "test_size"), strict=True):
+        rng = np.random.default_rng([seed, len(kept)])
+        kept.append(part if size is None else _proportional(part, size, rng, f"{pool.name}: {name}"))
+    return kept[0], kept[1]
+
+
+def _proportional(part: list[np.ndarray], size: int, rng: np.random.Generator, what: str) -> list[np.ndarray]:
+    """`size` of the clients' samples: one each, the others in proportion to what the client has."""
+    lengths = np.array([len(rows) for rows in part])
+    _check_available(size, lengths.sum(), f"{what} (of {len(part)} clients)")
+    counts = lengths if size == lengths.sum() else 1 + apportion(lengths - 1, size - len(part))
+    return [np.sort(rng.choice(rows, n, replace=False)) for rows, n in zip(part, counts, strict=True)]
+
+
+def _check_available(size: int, available: int, what: str) -> None:
+    if size > available:
+        raise InputError(f"{what} is {size}, but there are {available} samples; make it {available} or less")

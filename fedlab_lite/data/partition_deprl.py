@@ -1,0 +1,91 @@
+"""DePRL's partition: unequal shares of every class, in which no client gets more once it has its part of the whole."""
+
+import numpy as np
+
+from fedlab_lite.data.partition import Indices, apportion, deal, label_counts
+from fedlab_lite.util import InputError
+
+
+def dirichlet_capped(
+    y_train: np.ndarray, y_test: np.ndarray, num_clients: int, alpha: float, *, seed: int, max_draws: int = 1000
+) -> tuple[Indices, Indices, int]:
+    """DePRL's clients: class by class in proportions drawn from Dir(alpha), of which a client that is full gets none.
+
+    Full is who has n / num_clients of the n training samples from the classes before. All is drawn again until each
+    client has as many training samples as there are classes C. The test samples of a class are dealt in the same
+    proportions, and a client whose shares all round to none gets one. (The reference code means to, but draws anew for
+    the test samples; and it draws without end where few classes and a small `alpha` leave some client short each time,
+    as five classes, alpha 0.1 and 128 clients do.) After `max_draws` the draw that lacks fewest samples is taken, and
+    they are given.
+
+    Who is given a sample gets one of the class that it should have most of, from the client with most of that class
+    that can spare one.
+
+    Returns: train, test, and how many training samples were given so.
+
+    Raises: `InputError` unless there are C training samples and one test sample a client, or for an `alpha` so small
+      that the clients which are not full get nothing at all.
+
+    >>> y = np.repeat(np.arange(2), 50)
+    >>> train, test, given = dirichlet_capped(y, y[::5], 4, 1.0, seed=0)
+    >>> sum(map(len, train)), sum(map(len, test)), given
+    (100, 20, 0)
+    """
+    rng = np.random.default_rng(seed)
+    classes, totals = label_counts(y_train, y_test, num_clients, alpha)
+    for each, least, kind in ((totals[0], len(classes), "training"), (totals[1], 1, "test")):
+        if each.sum() < num_clients * least:
+            raise InputError(
+                f"{num_clients} clients need {least} {kind} samples each, as 'dirichlet_capped' has it, but there are "
+                f"{each.sum()}; use fewer clients or more samples"
+            )
+    best: tuple[int, np.ndarray, np.ndarray] | None = None
+    for _ in range(max_draws):
+        shares, counts = _drawn(totals[0], num_clients, alpha, rng)
+        lacking = int(np.maximum(len(classes) - counts.sum(0), 0).sum())
+        if shares.any(1).all() and (best is None or lacking < best[0]):
+            best = lacking, shares, counts
+        if best and best[0] == 0:
+            break
+    if best is None:
+        raise InputError(
+            f"in {max_draws} draws of Dir({alpha}) some class always fell to clients that were full; use a larger alpha"
+        )
+    given, shares, counts = best
+    _give(counts, shares * totals[0][:, None], len(classes))
+    test_counts = np.array([apportion(share, n) for share, n in zip(shares, totals[1], strict=True)])
+    _give(test_counts, counts, 1)
+    return deal(y_train, classes, counts, rng), deal(y_test, classes, test_counts, rng), given
+
+
+def _drawn(
+    totals: np.ndarray, num_clients: int, alpha: float, rng: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
+    """Shares and counts `[classes, clients]`; both zero for a class that would fall to full clients alone."""
+    shares = rng.dirichlet(np.full(num_clients, alpha), len(totals))
+    counts = np.zeros(shares.shape, int)
+    for k, n in enumerate(totals):
+        shares[k, counts.sum(0) >= totals.sum() / num_clients] = 0
+        if shares[k].any():
+            shares[k] /= shares[k].sum()
+            counts[k] = apportion(shares[k], n)
+    return shares, counts
+
+
+def _give(counts: np.ndarray, wanted: np.ndarray, least: int) -> None:
+    """Bring every client to `least` samples in all of `counts [classes, clients]`, one by one, in place.
+
+    Of the class of which it is `wanted` that the client has most, from whoever has most of it and more than `least` in
+    all; the next class where nobody has.
+    """
+    held = counts.sum(0)
+    for client in np.flatnonzero(held < least):
+        for label in np.argsort(-wanted[:, client], kind="stable"):
+            while held[client] < least:
+                spare = np.where(held > least, counts[label], 0)
+                giver = spare.argmax()
+                if not spare[giver]:
+                    break
+                for place, change in ((giver, -1), (client, 1)):
+                    counts[label, place] += change
+                    held[place] += change

@@ -1,0 +1,24 @@
+"""What every algorithm runs on: problems, local training, messages, averages, rounds and their evaluation.
+
+`Problem` says what is trained on, `Algorithm` is the contract, `train` runs the rounds and `History` has the results.
+"""
+
+from fedlab_lite.engine.algorithm import Algorithm, Models, is_leaf
+from fedlab_lite.engine.averaging import FUSIONS, average, fusion_weights
+from fedlab_lite.engine.channel import Channel
+from fedlab_lite.engine.devices import broadcast, combine, put_on_devices, replicated, to_host
+from fedlab_lite.engine.evaluation import (
+    bigram_answer,
+    constant_answer,
+    constant_loss,
+    evaluate,
+    message_bytes,
+    message_count,
+)
+from fedlab_lite.engine.graphs import GRAPHS, Graph, check_mixing, make_graph, mix, spectral_gap
+from fedlab_lite.engine.history import History
+from fedlab_lite.engine.jax_setup import setup
+from fedlab_lite.engine.local import Batch, ClientData, fit_head, for_clients, in_chunks, local_train, rows_of
+from fedlab_lite.engine.privacy import Budget, epsilon_of, gaussian_noise_multiplier, noise_multiplier_for
+from fedlab_lite.engine.problem import NextCharacter, Problem, Regression, RoundContext, Task
+from fedlab_lite.engine.training import Plan, Progress, advance, describe_machine, place_problem, places, train

@@ -1,0 +1,139 @@
+"""What happens to a message between a client and the server, or over a link of a graph; and what it weighs.
+
+Every algorithm's messages pass `Problem.uplink`, `downlink` or `transmit`, which hand them to the problem's channel and
+count their bytes on the trees that pass.
+"""
+
+import contextlib
+import math
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from fedlab_lite.util import InputError
+
+SCALE_BYTES = 4  # of a quantised array: the float32 that its integers are multiples of
+_counts: ContextVar[tuple[dict[str, int], bool] | None] = ContextVar("counts", default=None)
+
+
+@dataclass(frozen=True)
+class Channel:
+    """Clip a message, add noise, quantise it, lose it: in this order, each only where it is asked for.
+
+    A pytree: the numbers are data of a compiled round, only `bits` and which of them are there is structure.
+
+    Raises `InputError` for numbers that cannot be.
+
+    Example:
+      >>> channel = Channel(clip=1.0)
+      >>> message = {"w": jnp.array([3.0, 4.0])}
+      >>> [round(w, 3) for w in channel(message, jax.random.key(0))["w"].tolist()]
+      [0.6, 0.8]
+      >>> Channel(bits=8).message_bytes(message)
+      6
+    """
+
+    clip: float | None = None  # C: a longer message (L2 norm over all its arrays) is scaled to this length
+    noise: float | None = None  # sigma / C: standard deviation of the Gaussian noise on every number, in units of C
+    bits: int | None = None  # b >= 2: numbers become integers of b bits, rounded at random so that the mean is kept
+    loss: float | None = None  # p: probability that a message does not arrive
+
+    def __post_init__(self):
+        if self.clip is not None and not 0 < self.clip < math.inf:
+            raise InputError(f"the channel clips messages to a norm of {self.clip}; it must be positive and finite")
+        if self.noise is not None and not 0 <= self.noise < math.inf:
+            raise InputError(f"the channel's noise is {self.noise}; a standard deviation is 0 or more, and finite")
+        if self.noise is not None and self.clip is None:
+            raise InputError(
+                "the channel's noise is in units of the norm that messages are clipped to, and they are not: "
+                "without a bound on a message no amount of noise hides a client; set message_clip as well"
+            )
+        if self.bits is not None and not 2 <= self.bits <= 16:
+            raise InputError(f"the channel quantises to {self.bits} bits; choose 2 to 16 (one is the sign)")
+        if self.loss is not None and not 0 <= self.loss < 1:
+            raise InputError(f"the channel loses messages with probability {self.loss}; it must lie in [0, 1)")
+
+    def __call__(self, message: Any, key: jax.Array) -> Any:
+        """What arrives of one message, if it does."""
+        if self.clip is not None:
+            norm = optax.tree.norm(message)
+            scale = jnp.minimum(1.0, self.clip / jnp.maximum(norm, jnp.finfo(norm.dtype).tiny))
+            message = jax.tree.map(lambda leaf: leaf * scale.astype(leaf.dtype), message)
+        if self.noise is not None:
+            message = self._each(message, key, 0, self._noisy)
+        if self.bits is not None:
+            message = self._each(message, key, 1, self._quantised)
+        return message
+
+    @staticmethod
+    def _each(message: Any, key: jax.Array, step: int, change: Callable) -> Any:
+        return jax.tree.map(change, message, optax.tree.split_key_like(jax.random.fold_in(key, step), message))
+
+    def _noisy(self, leaf: jax.Array, key: jax.Array) -> jax.Array:
+        return leaf + (self.noise * self.clip * jax.random.normal(key, leaf.shape)).astype(leaf.dtype)
+
+    def _quantised(self, leaf: jax.Array, key: jax.Array) -> jax.Array:
+        """Multiples of the largest entry / (2^(b-1) - 1); rounding up has the probability that keeps the mean."""
+        levels = 2 ** (self.bits - 1) - 1
+        unit = jnp.max(jnp.abs(leaf), initial=0) / levels
+        steps = leaf / jnp.where(unit > 0, unit, 1)
+        whole = jnp.clip(jnp.floor(steps + jax.random.uniform(key, leaf.shape)), -levels, levels)
+        return (whole * unit).astype(leaf.dtype)
+
+    def arrivals(self, key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+        """Which of so many messages arrive."""
+        return jax.random.bernoulli(key, 1 - self.loss, shape)
+
+    def message_bytes(self, message: Any) -> int:
+        """What one message weighs, from its arrays or their shapes."""
+        return sum(
+            leaf.size * leaf.dtype.itemsize if self.bits is None else -(-leaf.size * self.bits // 8) + SCALE_BYTES
+            for leaf in jax.tree.leaves(message)
+        )
+
+
+def _split(channel: Channel):
+    floats = {name: getattr(channel, name) for name in ("clip", "noise", "loss")}
+    present = tuple(name for name, value in floats.items() if value is not None)
+    return [floats[name] for name in present], (present, channel.bits)
+
+
+def _join(structure, leaves) -> Channel:
+    """Without __init__, whose checks are for numbers and not for tracers."""
+    present, bits = structure
+    channel = object.__new__(Channel)
+    vars(channel).update({"clip": None, "noise": None, "loss": None, "bits": bits})
+    vars(channel).update(zip(present, leaves, strict=True))
+    return channel
+
+
+jax.tree_util.register_pytree_node(Channel, _split, _join)
+
+
+def count(way: str, message: Any, channel: Channel | None) -> None:
+    """Note a message ('up', 'down') if somebody is counting."""
+    if (found := _counts.get()) is not None:
+        counts, pieces = found
+        counts[way] += 1 if pieces else (channel or Channel()).message_bytes(message)
+
+
+@contextlib.contextmanager
+def counting(*, pieces: bool = False) -> Iterator[dict[str, int]]:
+    """Bytes that one client sends ('up') and receives ('down') in what is traced inside; `pieces`: how many messages.
+
+    >>> with counting() as found:
+    ...     count("up", {"w": jax.ShapeDtypeStruct((10, 2), jnp.float32)}, None)
+    >>> found
+    {'up': 80, 'down': 0}
+    """
+    counts = {"up": 0, "down": 0}
+    token = _counts.set((counts, pieces))
+    try:
+        yield counts
+    finally:
+        _counts.reset(token)

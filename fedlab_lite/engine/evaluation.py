@@ -1,0 +1,186 @@
+"""What is reported: how every client's model does on its test rows, and the bytes that cross the network."""
+
+from collections.abc import Callable
+from functools import lru_cache, partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jax.typing import ArrayLike
+from jaxtyping import Array, Shaped
+
+from fedlab_lite.engine.channel import counting
+from fedlab_lite.engine.devices import to_host
+from fedlab_lite.engine.local import ClientData, in_chunks, rows_of
+from fedlab_lite.engine.problem import Problem, RoundContext
+from fedlab_lite.util import InputError
+
+
+def evaluate(
+    problem: Problem, own: dict, shared: dict, *, predictor: Callable | None = None, chunk: int = 100
+) -> dict[str, Shaped[Array, " clients"]]:
+    """Judge client i's model, `shared | own_i`, on client i's test rows.
+
+    Args:
+      own: the parts of params that every client has of its own, leaves `[clients, ...]`.
+      shared: the parts that are one for all; kept once, however many the clients.
+      predictor: `predictor(problem, params, train: ClientData)` makes one client's `answer(x) -> (logits, solution)`
+        with the help of its training rows; None: the model answers by itself. A pytree.
+      chunk: rows a forward pass.
+
+    Returns: arrays `[clients]`: the task's metrics and 'loss', means over the test labels that count (classification:
+      'accuracy', a share, 0-1), and their number, 'counted'; for equilibrium models also 'residual' (mean relative
+      residual of the solver) and 'iterations' (mean over rows).
+    """
+    data = problem.data
+
+    def judge(test: ClientData, own: dict, train: tuple, shared: dict, predictor) -> dict[str, jax.Array]:
+        params = shared | own
+        answer = predictor(problem, params, *train) if train else partial(problem.model.forward, params)
+
+        def rows(batch):
+            x, y = batch
+            outputs, solution = answer(x)
+            counted = problem.task.counted(y, jnp.ones(y.shape[0]))
+            labels = problem.task.metrics(outputs, y) | {"loss": problem.task.row_loss(outputs, y)}
+            labels = {name: values * counted for name, values in labels.items()} | {"counted": counted}
+            result = {name: values.reshape(len(y), -1).sum(1) for name, values in labels.items()}
+            if solution is not None:
+                length = jax.vmap(optax.tree.norm)(solution.z)
+                result["residual"] = solution.residual / jnp.maximum(length, jnp.finfo(length.dtype).tiny)
+                result["iterations"] = solution.iterations.astype(jnp.float32)
+            return result
+
+        per_row = in_chunks(rows, (test.x, test.y), test.size, chunk)
+        seen = jnp.arange(test.y.shape[0]) < test.size
+        sums = {name: jnp.sum(jnp.where(seen, values, 0)) for name, values in per_row.items()}
+        labels = jnp.maximum(sums["counted"], 1)
+        divisors: dict[str, Any] = {"counted": 1, "residual": test.size, "iterations": test.size}
+        return {name: value / divisors.get(name, labels) for name, value in sums.items()}
+
+    test = ClientData(data.test_x, data.test_y, data.test_size)
+    train = () if predictor is None else (ClientData(data.x, data.y, data.size),)
+    if not data.common_test:
+        return problem.for_clients(judge, test, own, train, shared=(shared, predictor))
+
+    def judge_alike(client, own: dict, train: tuple, test: ClientData, *shared):
+        return judge(test, own, train, *shared)
+
+    clients, test = jnp.arange(problem.num_clients), rows_of(test, 0)
+    return problem.for_clients(judge_alike, clients, own, train, shared=(test, shared, predictor))
+
+
+def constant_answer(problem: Problem) -> tuple[float, dict[str, int]]:
+    """What the best one answer for everything scores, and how many labels it is judged on.
+
+    Returns: the mean over clients of the share of its test labels that are the commonest (chosen by that mean; nan for
+      a task whose headline is no accuracy); 'all' the test labels that count, and how many of them 'a client' has.
+
+    Example:
+      >>> from fedlab_lite.data import federated
+      >>> from fedlab_lite.nn import make_model
+      >>> data = federated("digits", partition="iid", num_clients=4, train_size=40, test_size=100)
+      >>> constant_answer(Problem(data, make_model("mlp", data.input_shape, data.num_classes)))[1]
+      {'all': 100, 'a client': 25}
+    """
+    y, counted = _labels(problem, problem.data.test_y, problem.data.test_size)
+    labels = {"all": int(counted.sum()), "a client": round(float(counted.sum(1).mean()))}
+    if problem.task.headline != "accuracy":
+        return float("nan"), labels
+    return float(_label_shares(y, counted).max()), labels
+
+
+def constant_loss(problem: Problem) -> float:
+    """The mean over clients of the loss (nats) of the best constant answer: the entropy of the test labels.
+
+    It gives each class or character its share of them, a client counting like another; nan where nothing is classified.
+
+    Example:
+      >>> from fedlab_lite.data import federated
+      >>> from fedlab_lite.nn import make_model
+      >>> data = federated("digits", partition="iid", num_clients=4, train_size=40, test_size=400)
+      >>> problem = Problem(data, make_model("mlp", data.input_shape, data.num_classes))
+      >>> round(constant_loss(problem), 1), round(float(np.log(10)), 1)
+      (2.3, 2.3)
+    """
+    if problem.task.headline != "accuracy":
+        return float("nan")
+    shares = _label_shares(*_labels(problem, problem.data.test_y, problem.data.test_size))
+    shares = shares[shares > 0]
+    return float(-(shares * np.log(shares)).sum())
+
+
+def bigram_answer(problem: Problem) -> float:
+    """What a text's model must beat to know more than which character follows which.
+
+    The answer is a character's commonest follower in all clients' training rows.
+
+    Returns: its accuracy on the test labels that count, a share, the mean over clients.
+    Raises: `InputError` for data that are no text.
+
+    Example:
+      >>> from fedlab_lite.data import federated
+      >>> from fedlab_lite.nn import make_model
+      >>> data = federated("roles", partition="natural", num_clients=4, train_size=400, test_size=200)
+      >>> problem = Problem(data, make_model("transformer4", data.input_shape, data.num_classes))
+      >>> constant_answer(problem)[0] < bigram_answer(problem) < 1
+      True
+    """
+    data = problem.data
+    if data.task != "next_character":
+        raise InputError(f"{data.name} is for {data.task}; a bigram model answers the next character of a text")
+    y, counted = _labels(problem, data.y, data.size)
+    followers = np.zeros((data.num_classes, data.num_classes))
+    np.add.at(followers, (to_host(jnp.asarray(data.x)).reshape(y.shape), y), counted)
+    y, counted = _labels(problem, data.test_y, data.test_size)
+    right = counted * (followers.argmax(1)[to_host(jnp.asarray(data.test_x)).reshape(y.shape)] == y)
+    return float((right.sum(1) / np.maximum(counted.sum(1), 1)).mean())
+
+
+def _labels(problem: Problem, y: ArrayLike, size: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
+    """All labels, a row a client, and which of them count."""
+    y, size = to_host(jnp.asarray(y)), to_host(jnp.asarray(size))
+    seen = np.arange(y.shape[1]) < size[:, None]
+    rows = jnp.asarray(y.reshape(-1, *y.shape[2:])), jnp.asarray(seen.ravel(), jnp.float32)
+    counted = np.asarray(problem.task.counted(*rows)).reshape(len(y), -1)
+    return y.reshape(len(y), -1), counted
+
+
+def _label_shares(y: np.ndarray, counted: np.ndarray) -> np.ndarray:
+    """Each label's share, the mean over clients."""
+    shares = np.zeros((len(y), int(y.max(initial=0)) + 1))
+    np.add.at(shares, (np.arange(len(y))[:, None], y), counted)
+    shares /= np.maximum(counted.sum(1, keepdims=True), 1)
+    return shares.mean(0)
+
+
+def message_bytes(problem: Problem, algorithm: Any) -> dict[str, int]:
+    """Bytes that one client of the cohort sends ('up') and receives ('down') in a round; without a server, over a link.
+
+    Counted on the trees that pass the channel when a round is traced; nothing is computed.
+    """
+    return _messages(problem, algorithm, pieces=False)
+
+
+def message_count(problem: Problem, algorithm: Any) -> dict[str, int]:
+    """How many messages those are: each is clipped and noised by itself, and costs privacy by itself."""
+    return _messages(problem, algorithm, pieces=True)
+
+
+def _messages(problem: Problem, algorithm: Any, pieces: bool) -> dict[str, int]:
+    leaves, structure = jax.tree.flatten((problem, algorithm))
+    return dict(_traced_messages(structure, tuple(map(jax.typeof, leaves)), pieces))
+
+
+@lru_cache(maxsize=256)
+def _traced_messages(structure: Any, shapes: tuple, pieces: bool) -> dict[str, int]:
+    """Traced once for all the runs that differ in numbers, which no message's shape depends on."""
+    problem, algorithm = jax.tree.unflatten(structure, shapes)
+    key = jax.random.key(0)
+    state = jax.eval_shape(lambda algorithm, *given: algorithm.init(*given), algorithm, problem, key)
+    at = RoundContext(jnp.int32(0), jnp.arange(problem.num_clients), key)
+    with counting(pieces=pieces) as found:
+        jax.eval_shape(lambda algorithm, *given: algorithm.round(*given), algorithm, problem, state, at)
+    return found

@@ -1,0 +1,100 @@
+"""History: the curves and the final numbers of a training, and how it was made."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from fedlab_lite.util import InputError
+
+
+@dataclass(frozen=True)
+class History:
+    """What a training measured. Accuracies are shares (0-1), means over clients; S seeds, E evaluations.
+
+    `rounds [E]` (0: before training); `metrics` name -> `[S, E]`: 'accuracy', 'loss', 'accuracy_<judgement>', and what
+    the algorithm monitors; with `Settings.judge_training` 'loss_training', over each client's training rows;
+    'accuracy_pooled' is the share of all test labels, whoever holds them; 'accuracy_gap' the best client's accuracy
+    less the worst's; `client_curves [S, E, clients]`: every client's accuracy (another task than classification has its
+    own headline in place of it); `message_bytes` 'up'/'down': what one sampled client sends and receives in a round
+    (without a server: over one link of its graph); `num_params` by part; `diverged [S]`: whether params or loss were
+    ever not finite; `seconds`: wall time, compilation included, interruptions not; `constant`: the headline of the best
+    one answer for everything (text: the commonest character), nan where the task has none; `test_labels` 'all' and 'a
+    client': how many are judged, their number for a typical client; `device`: what computed; `trajectories_at_once`:
+    how many seeds or members of a sweep one program batched: above 1, numbers may differ from those of a single one in
+    their last bits.
+    """
+
+    seeds: tuple[int, ...]
+    num_rounds: int
+    rounds: np.ndarray
+    metrics: dict[str, np.ndarray]
+    client_curves: np.ndarray
+    diverged: tuple[bool, ...]
+    message_bytes: dict[str, int]
+    num_params: dict[str, int]
+    seconds: float
+    data_source: str
+    data_fingerprint: str
+    device: str
+    versions: dict[str, str]
+    about: dict[str, str]  # 'dataset', 'model', 'algorithm': names for people
+    headline: str = "accuracy"
+    constant: float = math.nan
+    test_labels: dict[str, int] = field(default_factory=dict)
+    trajectories_at_once: int = 1
+    settings: Any = None  # the `Settings` of a run; None: made by `train` from objects
+
+    @property
+    def client_accuracy(self) -> np.ndarray:
+        """Every client's accuracy at the end, `[S, clients]`."""
+        return self.client_curves[:, -1]
+
+    def final(self, name: str = "accuracy", last: int = 10) -> np.ndarray:
+        """Mean over the evaluations within the last `last` rounds, `[S]` (FeDEQ, Sec. V-A4: the last 10)."""
+        if name not in self.metrics:
+            raise InputError(f"this run has no metric {name!r}; it has {', '.join(sorted(self.metrics))}")
+        counted = self.rounds > max(self.num_rounds - last, min(self.num_rounds, 1) - 1)
+        return self.metrics[name][:, counted].mean(axis=1)
+
+    def frame(self):
+        """One row a seed, round and metric, as a pandas DataFrame."""
+        import pandas as pd
+
+        shape = (len(self.seeds), len(self.rounds))
+        tables = [
+            pd.DataFrame(
+                {
+                    "seed": np.repeat(self.seeds, shape[1]),
+                    "round": np.tile(self.rounds, shape[0]),
+                    "metric": name,
+                    "value": values.ravel(),
+                }
+            )
+            for name, values in self.metrics.items()
+        ]
+        return pd.concat(tables, ignore_index=True).assign(**self.about)
+
+    @classmethod
+    def stack(cls, parts: Sequence["History"], settings: Any = None) -> "History":
+        """The histories of single seeds as one.
+
+        Raises `InputError` where they are not of one training: another number of rounds, other metrics.
+        """
+        first = parts[0]
+        for part in parts:
+            if part.metrics.keys() != first.metrics.keys() or not np.array_equal(part.rounds, first.rounds):
+                raise InputError("these histories are of different trainings; stack what differs in its seeds alone")
+        return replace(
+            first,
+            seeds=tuple(seed for part in parts for seed in part.seeds),
+            metrics={name: np.concatenate([part.metrics[name] for part in parts]) for name in first.metrics},
+            client_curves=np.concatenate([part.client_curves for part in parts]),
+            diverged=tuple(diverged for part in parts for diverged in part.diverged),
+            seconds=round(sum(part.seconds for part in parts), 3),
+            device=", ".join(sorted({part.device for part in parts})),
+            trajectories_at_once=max(part.trajectories_at_once for part in parts),
+            settings=settings,
+        )

@@ -1,0 +1,91 @@
+"""`setup`: make JAX fit for federated rounds."""
+
+import os
+from pathlib import Path
+
+import jax
+
+from fedlab_lite.util import InputError, cache_dir, programs
+
+
+def setup(
+    *,
+    devices: int | None = None,
+    cache: bool | str | Path = True,
+    coordinator: str | None = None,
+    num_processes: int | None = None,
+    process_id: int | None = None,
+) -> str:
+    """Make JAX fit for federated rounds; returns a line that says how it now stands. Call it before JAX computes.
+
+    What was chosen before, by JAX's environment variables or `jax.config.update`, stays. Calling it again, or after JAX
+    has started its devices, does no harm.
+
+    Args:
+      devices: CPU devices of this process; None: one a core, because small steps lose half their speed when XLA hands
+        them between threads.
+      cache: whether compiled programs are kept for the next process, in `$FEDLAB_CACHE/xla`; or the folder for them.
+        A damaged program is removed, with a warning, and compiled again.
+      coordinator, num_processes, process_id: address (`host:port`) of process 0, how many processes compute together
+        and which this one is; None: FEDLAB_COORDINATOR, FEDLAB_NUM_PROCESSES and FEDLAB_PROCESS_ID if they are set.
+
+    Raises: `InputError` for numbers that cannot be, and where processes come too late or not all three
+      are given.
+
+    >>> setup()[:5]
+    'JAX: '
+    """
+    config, said, flags = jax.config, [], os.environ.get("XLA_FLAGS", "")
+    if devices is not None and devices < 1:
+        raise InputError(f"devices={devices}: JAX needs at least one CPU device; None makes one a core")
+    group = _group(coordinator, num_processes, process_id)
+    if group and not jax.distributed.is_initialized():
+        try:
+            jax.distributed.initialize(*group)
+        except RuntimeError as error:
+            raise InputError(
+                f"the processes could not be joined; call setup() before JAX computes ({error})"
+            ) from error
+    chosen = config.jax_num_cpu_devices != -1 or "host_platform_device_count" in flags
+    try:
+        if devices or not chosen:
+            config.update("jax_num_cpu_devices", devices or _cores())
+        count = config.jax_num_cpu_devices
+        said.append("CPU devices as in XLA_FLAGS" if count == -1 else f"{count} CPU devices")
+    except RuntimeError:
+        said.append(f"already started with {jax.local_device_count()} devices, which stay")
+    if cache is not False and (cache is not True or config.jax_compilation_cache_dir is None):
+        config.update("jax_compilation_cache_dir", str(cache_dir() / "xla" if cache is True else cache))
+    programs.install()
+    folder = config.jax_enable_compilation_cache and config.jax_compilation_cache_dir
+    seconds = "jax_persistent_cache_min_compile_time_secs"
+    if folder and seconds.upper() not in os.environ and getattr(config, seconds) == 1.0:  # JAX's default
+        config.update(seconds, 0.1)
+    said.append(f"compiled programs kept in {folder}" if folder else "compiled programs not kept")
+    if group:
+        said.append(f"process {group[2]} of {group[1]}")
+    return f"JAX: {', '.join(said)}"
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _group(*given) -> tuple[str, int, int] | None:
+    """(coordinator, num_processes, process_id) from the arguments or the environment, None for a process alone."""
+    names = ("FEDLAB_COORDINATOR", "FEDLAB_NUM_PROCESSES", "FEDLAB_PROCESS_ID")
+    values = [os.environ.get(name) if value is None else value for name, value in zip(names, given, strict=True)]
+    if all(value is None for value in values):
+        return None
+    missing = [name for name, value in zip(names, values, strict=True) if value is None]
+    if missing:
+        raise InputError(f"several processes need {', '.join(names)}, all three; set {' and '.join(missing)}, too")
+    try:
+        coordinator, num_processes, process_id = values[0], int(values[1]), int(values[2])
+    except ValueError as error:
+        raise InputError(f"the number of processes and the process are whole numbers, not {values[1:]}") from error
+    if not 0 <= process_id < num_processes:
+        raise InputError(
+            f"process {process_id} of {num_processes}: processes count from 0 to the number of them less one"
+        )
+    return coordinator, num_processes, process_id

@@ -1,0 +1,259 @@
+"""Many clients in one compiled program: `for_clients` applies one client's function to many, `local_train` trains one.
+
+A client never knows how it is executed. `loop` is a plain Python loop, for reading and for checking (it compiles anew
+at every call); `map` runs one client after the other inside the program; `vmap` batches them. On several devices `map`
+and `vmap` share the clients out over all of them. All agree to rounding on the same keys.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Float, Int, Key, PyTree
+
+from fedlab_lite.data import apart, is_rows
+from fedlab_lite.engine.devices import CLIENTS, EVERYWHERE, mesh
+from fedlab_lite.util import InputError, choose
+
+EXECUTORS = ("auto", "loop", "map", "vmap")
+
+
+class ClientData(NamedTuple):
+    """One client's rows, or a stack of clients' on axis 0; only the first `size` rows count."""
+
+    x: Any  # [n, ...], or a tree of them
+    y: Any  # [n, ...]
+    size: Any  # []
+    budget: jax.Array | None = None  # solver iterations that the client can afford; None: the model's max_iter
+
+
+class Batch(NamedTuple):
+    """What a loss sees in one step: rows, which of them count, and what a model in training may need."""
+
+    x: jax.Array  # [B, ...]
+    y: jax.Array  # [B, ...]
+    weight: jax.Array  # [B], 1 or 0
+    key: jax.Array | None = None  # of this step, for dropout; None: none
+    z0: jax.Array | None = None  # [B, ...], each row's last equilibrium; zeros: not seen yet; None: no warm start
+    budget: jax.Array | None = None  # the client's, see `ClientData`
+
+
+def rows_of(tree: PyTree, rows: Int[Array, "..."] | int) -> PyTree:
+    """Rows of a tree of `[n, ...]`, or one row."""
+
+    def of(leaf):
+        return jnp.asarray(leaf[rows] if is_rows(leaf) else jnp.asarray(leaf)[rows])
+
+    return jax.tree.map(of, tree, is_leaf=is_rows)
+
+
+def for_clients(
+    fn: Callable, *stacked: PyTree, shared: tuple = (), executor: str = "auto", clients_at_once: int | None = None
+) -> PyTree:
+    """Apply `fn(*rows, *shared)` to every row (axis 0) of the `stacked` trees and stack what it returns.
+
+    Args:
+      fn: one client's function.
+      stacked: trees whose leaves have the clients on axis 0; pools of `Rows` are seen whole, by their places.
+      shared: trees that every client sees whole; a name for what `fn` would close over.
+      executor: 'loop', 'map', 'vmap', or 'auto': map on CPU, vmap on an accelerator.
+      clients_at_once: how many clients a device batches with 'vmap', which is what sets the memory; None: all it has.
+
+    Raises: `InputError` for an unknown executor, or fewer than one client at once.
+
+    Example:
+      >>> for_clients(lambda a, b: a * b, jnp.arange(3.0), shared=(jnp.float32(2.0),)).tolist()
+      [0.0, 2.0, 4.0]
+    """
+    choose("executor", executor, EXECUTORS)
+    if clients_at_once is not None and clients_at_once < 1:
+        raise InputError(f"clients_at_once is {clients_at_once}; at least one client has to be computed at a time")
+    if executor == "auto":
+        executor = "map" if jax.default_backend() == "cpu" else "vmap"
+    stacked, pools, together = apart(stacked)
+    shared = (pools, *shared)
+    rows = stacked[0].shape[0]
+
+    def client(row, pools, *shared):
+        return fn(*together(row, pools), *shared)
+
+    if executor == "loop":
+        one_client = jax.jit(client)
+        results = [one_client(rows_of(stacked, i), *shared) for i in range(rows)]
+        return jax.tree.map(lambda *leaves: jnp.stack(leaves), *results)
+
+    def block(stacked, shared):
+        def one(row):
+            return client(row, *shared)
+
+        if executor == "map":
+            return jax.lax.map(one, stacked)
+        at_once = clients_at_once or rows
+        return jax.vmap(one)(stacked) if at_once >= rows else jax.lax.map(one, stacked, batch_size=at_once)
+
+    devices = mesh().size
+    if devices == 1 or rows == 1:
+        return block(stacked, shared)
+    if padding := -rows % devices:  # the last device's idle places repeat a client; their results are dropped
+        stacked = rows_of(stacked, jnp.minimum(jnp.arange(rows + padding), rows - 1))
+    everywhere = jax.shard_map(block, mesh=mesh(), in_specs=(CLIENTS, EVERYWHERE), out_specs=CLIENTS, check_vma=False)
+    result = jax.jit(everywhere)(stacked, shared)
+    return jax.tree.map(lambda leaf: leaf[:rows], result) if padding else result
+
+
+def local_train(
+    loss: Callable,
+    params: PyTree,
+    data: ClientData,
+    key: Key[Array, ""],
+    optimizer: optax.GradientTransformation,
+    *,
+    batch_size: int,
+    epochs: Int[Array, ""] | int | None = None,
+    steps: Int[Array, ""] | int | None = None,
+    project: Callable = lambda params: params,
+    memory: Float[Array, "n ..."] | None = None,
+) -> PyTree:
+    """One client's training, from a fresh optimizer: `epochs` passes over its rows, or `steps` random batches.
+
+    A pass takes the rows in fresh random order; a client of `size` rows takes ceil(size / batch_size) steps, the last
+    one on the rows that are left. A random batch is drawn without replacement, anew for every step. The loops' bounds
+    are data, not shapes, so one compilation serves clients of every size.
+
+    Args:
+      loss: `loss(params, batch: Batch) -> (scalar, z)`: a mean over the rows that count, and the rows' equilibria
+        (None where there are none).
+      params: the tree that is trained (what stays fixed lives in `loss`).
+      data: `x [n, ...]` (or a tree of them), `y [n]`, `size []`, and the client's `budget`.
+      key: draws the order of the rows and seeds each step's dropout.
+      optimizer: any of optax'; its numbers may be data of the compiled program.
+      batch_size: rows a step.
+      epochs, steps: one of them.
+      project: applied after every step (eq. (4) in FeDEQ).
+      memory: `[n, ...]`, every row's last equilibrium (FeDEQ, Sec. III-B1): where the solver starts when the row comes
+        up again. `Problem.equilibria` makes one.
+
+    Returns: the trained params; with a memory, the pair (params, memory).
+
+    Raises: `InputError` unless just one of `epochs` and `steps` is given, and for an optimizer whose update changes
+      the shapes or types of its state.
+
+    Example (least squares on two rows; one step of full batch):
+      >>> data = ClientData(jnp.array([[1.0], [2.0]]), jnp.array([0, 0]), jnp.int32(2))
+      >>> square = lambda w, b: (jnp.sum(b.weight * (b.x[:, 0] * w) ** 2) / 2 / b.weight.sum(), None)
+      >>> sgd = optax.sgd(0.1)
+      >>> float(local_train(square, jnp.float32(1), data, jax.random.key(0), sgd, epochs=1, batch_size=2))
+      0.75
+    """
+    if (epochs is None) == (steps is None):
+        raise InputError(f"epochs is {epochs} and steps is {steps}; give one of them, the other stays None")
+    params, data = jax.tree.map(jnp.asarray, (params, data))
+    rows = data.y.shape[0]
+    batch_size = min(batch_size, rows)
+    valid = jnp.arange(rows + batch_size) < data.size
+
+    def shuffled(key):
+        """`[rows + batch_size]`: the rows that count, in random order; then the others, and indices of no row."""
+        order = jnp.argsort(jnp.where(valid[:rows], jax.random.uniform(key, (rows,)), 2.0))
+        return jnp.concatenate([order, jnp.full(batch_size, rows, order.dtype)])
+
+    def step(carry, order, start, key):
+        params, state, memory = carry
+        chosen = jax.lax.dynamic_slice(order, (start,), (batch_size,))
+        weight = jax.lax.dynamic_slice(valid, (start,), (batch_size,)).astype(jnp.float32)
+        z0 = None if memory is None else memory[chosen]
+        batch = Batch(rows_of(data.x, chosen), data.y[chosen], weight, key, z0, data.budget)
+        gradient, z = jax.grad(loss, has_aux=True)(params, batch)
+        updates, state = optimizer.update(gradient, state, params)
+        memory = None if memory is None else memory.at[chosen].set(z, mode="drop")
+        return project(optax.apply_updates(params, updates)), state, memory
+
+    def epoch(index, carry):
+        order_key, step_key = jax.random.split(jax.random.fold_in(key, index))
+        order = shuffled(order_key)
+        count = (data.size + batch_size - 1) // batch_size
+
+        def in_order(index, carry):
+            return step(carry, order, index * batch_size, jax.random.fold_in(step_key, index))
+
+        return jax.lax.fori_loop(0, count, in_order, carry)
+
+    def at_random(index, carry):
+        order_key, step_key = jax.random.split(jax.random.fold_in(key, index))
+        return step(carry, shuffled(order_key), 0, step_key)
+
+    state = optimizer.init(params)
+    _check_optimizer(optimizer, params, state)
+    bound, body = (epochs, epoch) if steps is None else (jnp.where(data.size > 0, steps, 0), at_random)
+    params, _, memory = jax.lax.fori_loop(0, bound, body, (params, state, memory))
+    return params if memory is None else (params, memory)
+
+
+def _check_optimizer(optimizer: optax.GradientTransformation, params: Any, state: Any) -> None:
+    updates, after = jax.eval_shape(optimizer.update, params, state, params)
+
+    def form(tree):
+        return jax.tree.structure(tree), [(leaf.shape, leaf.dtype) for leaf in jax.tree.leaves(tree)]
+
+    if form(after) != form(jax.eval_shape(lambda: state)) or form(updates)[0] != form(params)[0]:
+        raise InputError(
+            "the optimizer's update changes the shapes or types of its state, or gives other updates than params: "
+            f"{form(jax.eval_shape(lambda: state))} became {form(after)}; keep them as `init` made them"
+        )
+
+
+def in_chunks(fn: Callable, rows: PyTree, size: Int[Array, ""], chunk: int) -> PyTree:
+    """`fn` over the first `size` rows of a tree of `[n, ...]`, `chunk` rows at a time; zeros beyond.
+
+    The number of chunks follows `size`, so a small client's padding costs nothing. `fn` maps a tree of `[chunk, ...]`
+    to a tree of `[chunk, ...]`, row by row.
+    """
+    stacked, pools, together = apart(rows)
+    total = stacked[0].shape[0]
+    chunk = min(chunk, total)
+
+    def at(start):
+        places = [jax.lax.dynamic_slice_in_dim(leaf, start, chunk) for leaf in stacked]
+        return jax.tree.map(jnp.asarray, together(places, pools), is_leaf=is_rows)
+
+    shapes = jax.eval_shape(lambda: fn(at(0)))
+    result = jax.tree.map(lambda leaf: jnp.zeros((total, *leaf.shape[1:]), leaf.dtype), shapes)
+
+    def step(index, result):
+        start = jnp.minimum(index * chunk, total - chunk)  # the last chunk overlaps the one before
+        write = jax.lax.dynamic_update_slice_in_dim
+        return jax.tree.map(lambda old, new: write(old, new, start, 0), result, fn(at(start)))
+
+    return jax.lax.fori_loop(0, (size + chunk - 1) // chunk, step, result)
+
+
+def fit_head(
+    problem: Any,  # a `Problem`, whose module builds on this one
+    representation: dict,
+    head: dict,
+    data: ClientData,
+    key: jax.Array,
+    optimizer: optax.GradientTransformation,
+    *,
+    chunk: int = 100,
+    **options,
+) -> dict:
+    """Train a client's head on a fixed representation: each row is represented once, then `local_train` on features.
+
+    The same as training through the whole network with the representation frozen and its dropout off, at the cost of
+    one forward pass. `options` are those of `local_train`.
+    """
+    model = problem.model
+
+    def represent(x):
+        return model.represent({"representation": representation}, x, budget=data.budget)
+
+    features = in_chunks(represent, data.x, data.size, chunk)
+
+    def loss(head, batch):
+        outputs = model.classify(head, batch.x, key=batch.key)
+        return problem.mean_loss(outputs, batch.y, batch.weight), None
+
+    return local_train(loss, head, ClientData(features, data.y, data.size), key, optimizer, **options)

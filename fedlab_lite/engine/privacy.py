@@ -1,0 +1,182 @@
+"""Differential privacy of the Gaussian mechanism: noise for a budget (epsilon, delta), and what rounds add up to.
+
+A noise multiplier is sigma / Delta: the noise's standard deviation over the largest change that one neighbour can make
+to what is sent (under clipping to norm c: c where a client is added or removed, 2 c where its rows are replaced).
+dp-accounting (the extra `privacy`) does the arithmetic.
+"""
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
+from fedlab_lite.util import InputError
+
+
+def gaussian_noise_multiplier(epsilon: float, delta: float) -> float:
+    """Of one message, by the classical rule sqrt(2 ln(1.25 / delta)) / epsilon (Dwork and Roth 2014, Theorem A.1).
+
+    It holds for epsilon < 1 only, and papers that say "the standard Gaussian mechanism" mean it. The least noise that
+    does is less, and known for any epsilon: `noise_multiplier_for`. Raises `InputError`.
+
+    >>> round(gaussian_noise_multiplier(0.2, 0.1), 2), round(noise_multiplier_for(0.2, 0.1), 2)
+    (11.24, 2.3)
+    """
+    _check(epsilon=epsilon, delta=delta)
+    if epsilon >= 1:
+        raise InputError(f"the classical rule holds for epsilon < 1, not {epsilon}; take noise_multiplier_for")
+    return math.sqrt(2 * math.log(1.25 / delta)) / epsilon
+
+
+def epsilon_of(noise_multiplier: float, delta: float, *, rounds: int = 1, sampling_rate: float = 1.0) -> float:
+    """The epsilon that `rounds` messages with this noise add up to, at `delta`; exact but for rounding.
+
+    Args:
+      sampling_rate: the probability with which a neighbour takes part in a round, each drawn on its own (Poisson
+        sampling); a cohort of fixed size is near to it, not the same.
+
+    Raises: `InputError`.
+
+    >>> round(epsilon_of(11.24, 1e-5, rounds=500), 2)
+    9.93
+    """
+    _check(noise_multiplier=noise_multiplier, delta=delta, rounds=rounds, sampling_rate=sampling_rate)
+    accounting = _accounting()
+    if sampling_rate == 1:  # Gaussian messages together are one Gaussian message with less noise
+        return float(accounting.get_epsilon_gaussian(noise_multiplier / math.sqrt(rounds), delta))
+    accountant = accounting.pld.PLDAccountant()
+    accountant.compose(_sampled(noise_multiplier, rounds, sampling_rate))
+    return float(accountant.get_epsilon(delta))
+
+
+def noise_multiplier_for(epsilon: float, delta: float, *, rounds: int = 1, sampling_rate: float = 1.0) -> float:
+    """The least noise with which `rounds` messages stay within (epsilon, delta): the inverse of `epsilon_of`.
+
+    Raises: `InputError`.
+
+    >>> round(noise_multiplier_for(9.93, 1e-5, rounds=500), 2)
+    11.24
+    """
+    _check(epsilon=epsilon, delta=delta, rounds=rounds, sampling_rate=sampling_rate)
+    accounting = _accounting()
+    enough = float(accounting.get_sigma_gaussian(epsilon, delta)) * math.sqrt(rounds)
+    if sampling_rate == 1:
+        return enough
+    while epsilon_of(enough, delta, rounds=rounds, sampling_rate=sampling_rate) <= epsilon:
+        enough /= 2
+    return accounting.calibrate_dp_mechanism(
+        accounting.pld.PLDAccountant,
+        lambda noise: _sampled(noise, rounds, sampling_rate),
+        epsilon,
+        delta,
+        accounting.ExplicitBracketInterval(enough, 2 * enough),
+        tol=1e-4 * enough,
+    )
+
+
+def rounds_within(epsilon: float, delta: float, *, noise_multiplier: float, sampling_rate: float = 1.0) -> int:
+    """How many messages with this noise fit into (epsilon, delta): `epsilon_of` solved for `rounds`; 0: not even one.
+
+    Raises: `InputError`.
+
+    >>> rounds_within(9.94, 1e-5, noise_multiplier=11.24), rounds_within(0.01, 1e-5, noise_multiplier=11.24)
+    (500, 0)
+    """
+    _check(epsilon=epsilon, delta=delta, noise_multiplier=noise_multiplier, sampling_rate=sampling_rate)
+
+    def fit(rounds: int) -> bool:
+        spent = epsilon_of(noise_multiplier, delta, rounds=rounds, sampling_rate=sampling_rate)
+        return spent <= epsilon * (1 + 1e-6)  # so that `epsilon_of(..., rounds=n)` has room for n
+
+    if not fit(1):
+        return 0
+    most = 1
+    while fit(2 * most):
+        most *= 2
+    too_many = 2 * most
+    while too_many - most > 1:
+        middle = (most + too_many) // 2
+        most, too_many = (middle, too_many) if fit(middle) else (most, middle)
+    return most
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What the messages of a client may add up to, (epsilon, delta), and the noise on each.
+
+    Raises `InputError` for numbers that cannot be.
+
+    Example:
+      >>> budget = Budget(2.0, 1e-5, noise_multiplier=11.24)
+      >>> budget.rounds, budget.affordable(500), round(budget.spent(20), 2)
+      (31, 31, 1.55)
+    """
+
+    epsilon: float
+    delta: float
+    noise_multiplier: float  # sigma / Delta of one message
+    messages: int = 1  # of a client in a round
+    sampling_rate: float = 1.0  # see `epsilon_of`
+
+    def __post_init__(self):
+        _check(
+            epsilon=self.epsilon,
+            delta=self.delta,
+            noise_multiplier=self.noise_multiplier,
+            rounds=self.messages,
+            sampling_rate=self.sampling_rate,
+        )
+
+    @cached_property
+    def rounds(self) -> int:
+        """How many rounds fit into the budget."""
+        noise = {"noise_multiplier": self.noise_multiplier, "sampling_rate": self.sampling_rate}
+        return rounds_within(self.epsilon, self.delta, **noise) // self.messages
+
+    def spent(self, rounds: int) -> float:
+        """The epsilon that so many rounds add up to, at the budget's delta."""
+        if rounds < 0:
+            raise InputError(f"rounds={rounds}: 0 or more")
+        number = {"rounds": rounds * self.messages, "sampling_rate": self.sampling_rate}
+        return epsilon_of(self.noise_multiplier, self.delta, **number) if rounds else 0.0
+
+    def affordable(self, num_rounds: int) -> int:
+        """`num_rounds`, or as many as fit. Raises `InputError`, with a noise that would do, where not one does."""
+        if num_rounds and not self.rounds:
+            rate = {"sampling_rate": self.sampling_rate}
+            noise = noise_multiplier_for(self.epsilon, self.delta, rounds=self.messages, **rate)
+            raise InputError(
+                f"one round costs epsilon = {self.spent(1):.3g} at delta = {self.delta:g}, the budget is "
+                f"{self.epsilon:g}: none fits with a noise multiplier of {self.noise_multiplier:g}; use {noise:.4g}"
+            )
+        return min(num_rounds, self.rounds) if num_rounds else 0
+
+
+def _sampled(noise_multiplier: float, rounds: int, sampling_rate: float):
+    accounting = _accounting()
+    message = accounting.PoissonSampledDpEvent(sampling_rate, accounting.GaussianDpEvent(noise_multiplier))
+    return accounting.SelfComposedDpEvent(message, rounds)
+
+
+def _accounting():
+    try:
+        import dp_accounting
+    except ModuleNotFoundError as error:
+        raise InputError("adding up privacy needs dp-accounting: pip install 'fedlab-lite[privacy]'") from error
+    return dp_accounting
+
+
+def _check(
+    *, delta: float, epsilon: float = 1.0, noise_multiplier: float = 1.0, rounds: int = 1, sampling_rate: float = 1.0
+) -> None:
+    if not 0 < delta < 1:
+        raise InputError(f"delta={delta}: a probability between 0 and 1, well below one over the number of clients")
+    if not 0 < epsilon < math.inf:
+        raise InputError(f"epsilon={epsilon}: a budget is a positive number")
+    if not 0 < noise_multiplier < math.inf:
+        raise InputError(
+            f"noise_multiplier={noise_multiplier}: without noise there is no privacy; take a positive number"
+        )
+    if rounds < 1:
+        raise InputError(f"rounds={rounds}: at least one message is sent")
+    if not 0 < sampling_rate <= 1:
+        raise InputError(f"sampling_rate={sampling_rate}: a probability above 0, and 1 if everybody takes part")

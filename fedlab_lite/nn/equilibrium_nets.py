@@ -1,0 +1,182 @@
+"""Equilibrium representations: DEQ-MLP (FeDEQ, Figs. 3-4) and DEQ-ResNet-S/M (Tables II and V).
+
+Each is an injection u = injection(x), one cell g with z* = g(z*; u) (eq. (1)), and a few explicit layers. The cells
+are plain functions `cell(params, u, z) -> z`, the form that `deq.equilibrium` takes.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+from fedlab_lite.deq import GRADIENTS, SOLVERS, Solution, equilibrium, project_linf
+from fedlab_lite.nn.layers import Conv, GroupNorm, as_float, conv2d, group_norm, max_pool, softplus
+from fedlab_lite.util import InputError, choose
+
+
+@dataclass(frozen=True)
+class Solve:
+    """How equilibria are found and differentiated (FeDEQ, Sec. V-A3: Anderson acceleration, one-step gradient).
+
+    `tol` is relative, per sample; the paper prints neither it nor the cap on iterations. A solve that starts at a kept
+    equilibrium has a smaller cap: what it leaves is worked off at the next visit (Fig. 10's notebook measures it).
+    `backward_*` are those of the exact gradient, 'implicit'.
+    """
+
+    solver: str = "anderson"
+    gradient: str = "one_step"
+    max_iter: int = 20
+    warm_iter: int = 6
+    tol: float = 1e-3
+    backward_iter: int = 30
+    backward_tol: float = 1e-4
+
+    def __post_init__(self):
+        choose("solver", self.solver, SOLVERS)
+        choose("gradient", self.gradient, GRADIENTS)
+
+    def __call__(
+        self,
+        cell,
+        params,
+        u: jax.Array,
+        z0: jax.Array | None = None,
+        *,
+        budget: jax.Array | None = None,
+        positions: bool = False,
+    ) -> tuple[jax.Array, Solution]:
+        """z = cell(params, u, z*) and the solver's report, from `u [B, ...]`, the shape of z as well.
+
+        The solver starts at `z0 [B, ...]`, a sample's equilibrium when it was last visited (its `Solution.z`; Sec.
+        V-A3), or at `u` for a sample whose `z0` is all zeros: not visited yet. None: everyone starts at `u`.
+        `budget`: iterations that the device at work can afford, forward and backward, at most `max_iter`.
+        `positions`: axis 1 numbers the positions of a text, and the solver treats each as a sample of its own. One
+        set of mixing weights for a row would let a later token move an earlier one's iterates.
+        Raises `InputError` for a `z0` of another shape.
+        """
+        start = u if z0 is None else _warm(z0, u)
+        options = asdict(self) | {"budget": budget, "backward_max_iter": self.backward_iter}
+        del options["backward_iter"]
+        warm_iter = options.pop("warm_iter")
+        if z0 is not None:
+            options["max_iter"] = min(warm_iter, self.max_iter)
+        if not positions:
+            return equilibrium(cell, params, u, start, **options)
+
+        def flat_cell(params, u, z):
+            return cell(params, u, z.reshape(u.shape)).reshape(z.shape)
+
+        z, solution = equilibrium(flat_cell, params, u, start.reshape(-1, *u.shape[2:]), **options)
+        residual, iterations, trace = (x.reshape(*x.shape[:-1], *u.shape[:2]) for x in solution[1:])
+        whole = jnp.sqrt(jnp.where(jnp.isnan(trace), 0, trace**2).sum(-1))
+        trace = jnp.where(jnp.isnan(trace).all(-1), jnp.nan, whole)
+        row = Solution(solution.z.reshape(u.shape), jnp.sqrt((residual**2).sum(-1)), iterations.max(-1), trace)
+        return z.reshape(u.shape), row
+
+
+def _warm(z0: jax.Array, u: jax.Array) -> jax.Array:
+    if z0.shape != u.shape:
+        raise InputError(f"z0 has shape {z0.shape}, the equilibrium {u.shape}; pass `solution.z` of an earlier pass")
+    visited = jnp.any(z0 != 0, axis=tuple(range(1, z0.ndim)), keepdims=True)
+    return jnp.where(visited, z0, u)
+
+
+def dense_cell(params: dict, u: jax.Array, z: jax.Array) -> jax.Array:
+    """Eq. (3): z = phi(B z + C x + b) with u = C x + b and phi = ReLU."""
+    return nnx.relu(z @ params["B"].T + u)
+
+
+def residual_cell(
+    params: dict, u: jax.Array, z: jax.Array, *, activation: Callable = softplus, groups: int = 8
+) -> jax.Array:
+    """g(z; u) = GN(s(z + GN(u + conv2(GN(s(conv1 z)))))): one residual block; s = softplus in FeDEQ, ReLU in FL-DEQ."""
+    y = activation(conv2d(z, params["conv1"]))
+    y = group_norm(y, params["scale1"], params["offset1"], groups=groups)
+    y = group_norm(u + conv2d(y, params["conv2"]), params["scale2"], params["offset2"], groups=groups)
+    return group_norm(activation(z + y), params["scale3"], params["offset3"], groups=groups)
+
+
+def residual_arrays(module: nnx.Module) -> dict:
+    """`residual_cell`'s params, from a module with conv1, conv2, norm1, norm2 and norm3."""
+    convs = {"conv1": module.conv1.kernel[...], "conv2": module.conv2.kernel[...]}
+    norms = {1: module.norm1, 2: module.norm2, 3: module.norm3}
+    scales = {f"scale{i}": norm.scale[...] for i, norm in norms.items()}
+    return convs | scales | {f"offset{i}": norm.offset[...] for i, norm in norms.items()}
+
+
+class DEQMLP(nnx.Module):
+    """Injection C x, equilibrium layer of `width`, dense layer of `features`; 737,214 parameters in Fig. 4.
+
+    `kappa` in (0, 1) keeps B in the l-infinity ball of eq. (4), so that the cell is a contraction; 0 leaves B free, as
+    the second curve of Fig. 3 does. Eq. (3)'s bias b is left out: only so does Fig. 4's "41 % smaller" come out.
+    """
+
+    def __init__(
+        self,
+        input_shape: tuple[int, ...],
+        *,
+        width: int = 512,
+        features: int = 128,
+        kappa: float = 0.95,
+        solve: Solve,
+        rngs: nnx.Rngs,
+    ):
+        if not 0 <= kappa < 1:
+            raise InputError(f"kappa = {kappa}: must lie in (0, 1), or be 0 to leave B without projection")
+        self.C = nnx.Linear(math.prod(input_shape), width, use_bias=False, rngs=rngs)
+        self.B = nnx.Param(nnx.initializers.lecun_normal()(rngs.params(), (width, width)))
+        self.dense = nnx.Linear(width, features, rngs=rngs)
+        self.features, self.kappa, self.solve = features, kappa, solve
+
+    def project(self) -> None:
+        if self.kappa:
+            self.B[...] = project_linf(self.B[...], self.kappa)
+
+    def __call__(
+        self, x: jax.Array, *, z0: jax.Array | None = None, budget: jax.Array | None = None
+    ) -> tuple[jax.Array, Solution]:
+        u = self.C(as_float(x).reshape(x.shape[0], -1))
+        z, solution = self.solve(dense_cell, {"B": self.B[...]}, u, z0, budget=budget)
+        return nnx.relu(self.dense(z)), solution
+
+
+class DEQResNet(nnx.Module):
+    """Stem, one equilibrium residual block of `channels` -> 2 `channels` -> `channels`, two dense layers.
+
+    `channels=64` is DEQ-ResNet-S, 128 DEQ-ResNet-M. Softplus throughout ("a smooth version of ReLU, to enforce the
+    smoothness assumption", Sec. V-A3); the block's weights start at N(0, 0.01^2), as the reference's do.
+    """
+
+    def __init__(
+        self,
+        input_shape: tuple[int, int, int],
+        *,
+        channels: int = 64,
+        solve: Solve,
+        rngs: nnx.Rngs,
+    ):
+        small = nnx.initializers.normal(0.01)
+        self.stem = Conv(input_shape[-1], channels, kernel_init=small, rngs=rngs)
+        self.stem_norm = GroupNorm(channels)
+        self.conv1 = Conv(channels, 2 * channels, kernel_init=small, rngs=rngs)
+        self.norm1 = GroupNorm(2 * channels)
+        self.conv2 = Conv(2 * channels, channels, kernel_init=small, rngs=rngs)
+        self.norm2 = GroupNorm(channels)
+        self.norm3 = GroupNorm(channels)
+        height, width = ((n + 3) // 4 for n in input_shape[:2])  # two max-pools of stride 2, SAME
+        self.dense1 = nnx.Linear(height * width * channels, 256, rngs=rngs)
+        self.dense2 = nnx.Linear(256, 128, rngs=rngs)
+        self.norm = GroupNorm(128, groups=1)
+        self.features, self.solve = 128, solve
+
+    def __call__(
+        self, x: jax.Array, *, z0: jax.Array | None = None, budget: jax.Array | None = None
+    ) -> tuple[jax.Array, Solution]:
+        u = max_pool(self.stem_norm(softplus(self.stem(as_float(x)))), 3, 2, "SAME")
+        z, solution = self.solve(residual_cell, residual_arrays(self), u, z0, budget=budget)
+        z = max_pool(z, 3, 2, "SAME").reshape(x.shape[0], -1)
+        z = softplus(self.dense2(softplus(self.dense1(z))))
+        return self.norm(z), solution

@@ -1,0 +1,258 @@
+"""DePRL's networks without normalisation: VGG-11, AlexNet and a dense network, Tables 4 to 6; and those of its code.
+
+Convolutions with bias and ReLU, some with a 2x2 max-pool after, then dense layers. Which of these a client keeps to
+itself is `split`: 'last', the last one, as in the paper's words, or 'classifier', as in its code, the whole of what
+follows the convolutions, of the dense network the last two. Dropout stands before the dense layers that the tables
+have it before; where it stands between the two parts, it ends the representation.
+
+Pictures smaller than 32x32 get a black frame (Fashion-MNIST's 28x28 one of 2; the paper's code resizes them). Nothing
+below normalises, so pixels are centred, (x / 255 - 0.5) / 0.25; the code takes a data set's mean and deviation. Of
+pixels in [0, 1] VGG-11 leaves the constant answer on `textures` hundreds of steps later. At stride 2 or 4 a
+convolution's windows lie a pixel or two from those of PyTorch's symmetric padding.
+"""
+
+from collections.abc import Sequence
+from itertools import pairwise
+from math import prod
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+from fedlab_lite.nn.layers import Conv, as_float, dropout, max_pool
+from fedlab_lite.util import InputError, choose
+
+SPLITS = ("last", "classifier")
+SIDE = 32  # of the smallest picture that leaves something after the pools
+
+
+def _centred(x: jax.Array) -> jax.Array:
+    """Pixels (uint8, 0-255) to floats in [-2, 2]; floating-point inputs pass unchanged, as in `as_float`."""
+    return (as_float(x) - 0.5) / 0.25 if x.dtype == jnp.uint8 else x
+
+
+class Layer(NamedTuple):
+    """A convolution with ReLU after it."""
+
+    widths: int  # output channels, as a multiple of `width`
+    size: int = 3
+    stride: int = 1
+    pool: bool = False  # a 2x2 max-pool after it
+
+
+class Hidden(nnx.Module):
+    """Dense layers of `sizes`, inputs first, after each ReLU and dropout at its rate."""
+
+    def __init__(self, sizes: Sequence[int], rates: Sequence[float], *, rngs: nnx.Rngs):
+        self.layers = nnx.List([nnx.Linear(m, n, rngs=rngs) for m, n in pairwise(sizes)])
+        self.rates = tuple(rates)
+
+    def outputs(self, z: jax.Array, key: jax.Array | None) -> list[jax.Array]:
+        found = []
+        for index, (layer, rate) in enumerate(zip(self.layers, self.rates, strict=True)):
+            z = dropout(nnx.relu(layer(z)), rate, key if key is None else jax.random.fold_in(key, index))
+            found.append(z)
+        return found
+
+
+class Classifier(nnx.Module):
+    """A head of several dense layers."""
+
+    def __init__(self, sizes: Sequence[int], num_classes: int, rates: Sequence[float], *, rngs: nnx.Rngs):
+        self.hidden = Hidden(sizes, rates, rngs=rngs)
+        self.last = nnx.Linear(sizes[-1], num_classes, rngs=rngs)
+
+    def __call__(self, features: jax.Array, *, key: jax.Array | None = None) -> jax.Array:
+        return self.last(self.hidden.outputs(features, key)[-1])
+
+
+class _Network(nnx.Module):
+    """What comes before the dense layers, of `sizes`, and those of them that are no part of the head.
+
+    Args:
+      rates: dropout before each dense layer, the last included.
+      own: how many dense layers are the head.
+    """
+
+    def __init__(self, sizes: Sequence[int], rates: Sequence[float], own: int, *, rngs: nnx.Rngs):
+        for rate in rates:
+            if not 0 <= rate < 1:
+                raise InputError(f"dropout = {rate}: must be at least 0 and less than 1")
+        cut = len(sizes) - own
+        self.rates = tuple(rates)
+        self.dense = Hidden(sizes[: cut + 1], rates[1 : cut + 1], rngs=rngs)
+        self.features = sizes[cut]
+        self.rest = tuple(sizes[cut:]), tuple(rates[cut + 1 :])
+
+    def make_head(self, num_classes: int, *, rngs: nnx.Rngs) -> nnx.Module:
+        sizes, rates = self.rest
+        if not rates:
+            return nnx.Linear(self.features, num_classes, rngs=rngs)
+        return Classifier(sizes, num_classes, rates, rngs=rngs)
+
+    def convolved(self, x: jax.Array) -> dict[str, jax.Array]:
+        """The outputs of what comes before the dense layers, by name; none where nothing does."""
+        return {}
+
+    def _outputs(self, x: jax.Array, key: jax.Array | None) -> dict[str, jax.Array]:
+        first, key = (None, None) if key is None else jax.random.split(key)
+        found = self.convolved(x)
+        z = (next(reversed(found.values())) if found else as_float(x)).reshape(x.shape[0], -1)
+        z = dropout(z, self.rates[0], first)
+        dense = self.dense.outputs(z, key)
+        return found | ({f"dense{i}": out for i, out in enumerate(dense, 1)} or {"flat": z})
+
+    def activations(self, x: jax.Array) -> dict[str, jax.Array]:
+        """Each layer's output, convolutions after their pool: 'conv1', ..., 'dense1', ...; the last is the features.
+
+        'flat' is the last where no dense layer is shared.
+        """
+        return self._outputs(x, None)
+
+    def __call__(self, x: jax.Array, *, key: jax.Array | None = None) -> jax.Array:
+        return list(self._outputs(x, key).values())[-1]
+
+
+class _ConvNet(_Network):
+    """`layers`, then dense layers of `hidden` widths, with dropout before those that are `dropped`, the last included.
+
+    Args:
+      width: channels of the first convolution, to which all other widths are in proportion; 64 is the real network.
+      dropout: the probability that an entry is set to 0, in training.
+      split: which dense layers are the head, 'last' or 'classifier' (all).
+    """
+
+    layers: tuple[Layer, ...]
+    hidden: tuple[int, ...]
+    dropped: tuple[bool, ...]
+
+    def __init__(
+        self,
+        input_shape: tuple[int, int, int],
+        *,
+        width: int = 64,
+        dropout: float = 0.2,
+        split: str = "last",
+        rngs: nnx.Rngs,
+    ):
+        choose("split", split, SPLITS)
+        if len(input_shape) != 3:
+            raise InputError(
+                f"{type(self).__name__} takes pictures, of shape (height, width, colours), not {input_shape}"
+            )
+        if width < 1:
+            raise InputError(f"width = {width}: the first convolution has at least 1 channel; 64 is the real network")
+        channels = [width * layer.widths for layer in self.layers]
+        rows, columns = (max(SIDE, side) for side in input_shape[:2])
+        self.frame = rows - input_shape[0], columns - input_shape[1]
+        for layer in self.layers:
+            rows, columns = (-(-side // layer.stride) // (2 if layer.pool else 1) for side in (rows, columns))
+        pairs = zip(pairwise([input_shape[-1], *channels]), self.layers, strict=True)
+        self.convs = nnx.List(
+            [Conv(m, n, layer.size, layer.stride, use_bias=True, rngs=rngs) for (m, n), layer in pairs]
+        )
+        sizes = [rows * columns * channels[-1], *(width * widths for widths in self.hidden)]
+        rates = [dropout if drop else 0.0 for drop in self.dropped]
+        super().__init__(sizes, rates, 1 if split == "last" else len(sizes), rngs=rngs)
+
+    def convolved(self, x: jax.Array) -> dict[str, jax.Array]:
+        """The convolutions' outputs, after their pool, of a picture in its frame."""
+        rows, columns = ((lost // 2, lost - lost // 2) for lost in self.frame)
+        found, z = {}, _centred(jnp.pad(x, [(0, 0), rows, columns, (0, 0)]))
+        for index, (conv, layer) in enumerate(zip(self.convs, self.layers, strict=True), 1):
+            z = nnx.relu(conv(z))
+            z = found[f"conv{index}"] = max_pool(z) if layer.pool else z
+        return found
+
+
+class VGG11(_ConvNet):
+    """VGG-11 (Simonyan & Zisserman 2015, A) for 32x32, as in DePRL's code: 9,220,480 + 530,442 parameters, ten classes.
+
+    Eight 3x3 convolutions, a pool after the 1st, 2nd, 4th, 6th and 8th, dense layers 512-512-classes. DePRL's Table 4
+    prints another network, which cannot be built: its third convolution has 128 channels and its pools follow the 1st,
+    3rd, 5th, 7th and 8th, of which 512 numbers are left where its `fc9` takes 4096; and it ends in 100 outputs for the
+    ten classes of CIFAR-10.
+
+    Example:
+      >>> from fedlab_lite.nn import count_params, make_model
+      >>> params = jax.eval_shape(make_model("vgg11", (32, 32, 3), 10, split="classifier").init, jax.random.key(0))
+      >>> count_params(params["representation"]), count_params(params["head"])
+      (9220480, 530442)
+    """
+
+    layers = (
+        Layer(1, pool=True),
+        Layer(2, pool=True),
+        *(Layer(4), Layer(4, pool=True)),
+        *(Layer(8), Layer(8, pool=True)),
+        *(Layer(8), Layer(8, pool=True)),
+    )
+    hidden = (8, 8)
+    dropped = (True, False, True)
+
+
+class AlexNet(_ConvNet):
+    """AlexNet of DePRL's Table 5: 3x3 convolutions, the first at stride 2; 23,271,114 parameters for Fashion-MNIST.
+
+    Of a 32x32 picture it leaves 2x2 places of 256 channels: the 1024 that the table's first dense layer takes. The
+    table prints a first convolution of three colours for grey pictures, and 64, 128, 128, 512 and 512 biases for
+    layers of 192, 384, 256, 4096 and 4096 outputs: here a layer has as many biases as outputs.
+
+    Example:
+      >>> from fedlab_lite.nn import count_params, make_model
+      >>> params = jax.eval_shape(make_model("alexnet", (28, 28, 1), 10).init, jax.random.key(0))
+      >>> count_params(params["representation"]), count_params(params["head"])
+      (23230144, 40970)
+    """
+
+    layers = (Layer(1, stride=2, pool=True), Layer(3, pool=True), Layer(6), Layer(4), Layer(4, pool=True))
+    hidden = (64, 64)
+    dropped = (True, True, False)
+
+
+class AlexNetSmall(_ConvNet):
+    """The AlexNet of DePRL's code: 11x11 at stride 4, 5x5, 3x3 three times, dense 256-128-128-classes.
+
+    2,454,208 + 50,698 parameters on 28x28x1 with ten classes, the second being the code's head: a ninth of Table 5's.
+    """
+
+    layers = (Layer(1, 11, 4, pool=True), Layer(3, 5, pool=True), Layer(6), Layer(4), Layer(4, pool=True))
+    hidden = (2, 2)
+    dropped = (True, True, False)
+
+
+class DNN(_Network):
+    """The dense network of DePRL's Table 6, for HARBox: 900-512-256-128-64-5, 633,792 + 325 parameters.
+
+    Its code has 900-1024-512-256-128-128-5 in its place: 1,611,648 + 17,157, the second being the head of that split.
+
+    Args:
+      hidden: the widths of the dense layers but the last.
+      dropout: the probability that an entry is set to 0, in training, after each of them but the last.
+      split: which dense layers are the head, 'last' or 'classifier' (the last two).
+
+    Example:
+      >>> from fedlab_lite.nn import count_params, make_model
+      >>> params = jax.eval_shape(make_model("dnn", (900,), 5).init, jax.random.key(0))
+      >>> count_params(params["representation"]), count_params(params["head"])
+      (633792, 325)
+    """
+
+    def __init__(
+        self,
+        input_shape: tuple[int, ...],
+        *,
+        hidden: tuple[int, ...] = (512, 256, 128, 64),
+        dropout: float = 0.05,
+        split: str = "last",
+        rngs: nnx.Rngs,
+    ):
+        choose("split", split, SPLITS)
+        own = 1 if split == "last" else 2
+        if len(hidden) < own:
+            raise InputError(
+                f"hidden = {hidden} with split {split!r} leaves no layer to share; give the widths of {own} or more"
+            )
+        rates = [0.0, *[dropout] * (len(hidden) - 1), 0.0]
+        super().__init__([prod(input_shape), *hidden], rates, own, rngs=rngs)

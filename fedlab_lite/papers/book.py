@@ -1,0 +1,124 @@
+"""The notebooks as a static site, built by Sphinx and MyST-NB from what has been rendered; nothing is executed.
+
+Pages lie in `build/book/source` as they lie in the checkout, so that links between them and to pictures stay as they
+are. The extra `book` brings the packages; neither building nor reading the site needs a network.
+"""
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from fedlab_lite.papers import presets
+from fedlab_lite.papers.presets import Item
+from fedlab_lite.util import FedlabError, InputError, files
+
+PACKAGES = ("sphinx", "myst_nb", "sphinx_book_theme", "sphinx-mathjax-offline")
+CONF = """\
+project = "fedlab_lite"
+html_title = "fedlab_lite"
+extensions = ["myst_nb", "sphinx-mathjax-offline"]
+html_theme = "sphinx_book_theme"
+html_theme_options = {"home_page_in_toc": True, "show_navbar_depth": 1, "navbar_persistent": []}
+html_sourcelink_suffix = ""
+html_static_path, html_css_files = ["_static"], ["book.css"]
+nb_execution_mode = "off"
+nb_merge_streams = True
+nb_render_markdown_format = "myst"  # of outputs: verdicts, listings
+nb_code_prompt_show = "Show the code"
+nb_code_prompt_hide = "Hide the code"
+myst_enable_extensions = ["amsmath", "dollarmath"]
+myst_heading_anchors = 2
+# Links to files of the checkout that are no pages; pages of results whose notebooks were not asked for.
+suppress_warnings = ["myst.xref_missing", "toc.not_included"]
+"""
+CSS = """\
+.bd-main .bd-content .bd-article-container { max-width: 58em; }
+.highlight pre { font-size: 0.72em; } /* so that 120 characters fit */
+.cell_output table :is(th, td) { padding: 0.1em 0.7em; }
+"""
+
+
+def chapters(only: Sequence[str] | None = None) -> dict[str, list[Item]]:
+    """The notebooks of each part of the book: the course, then every paper that has some.
+
+    Args:
+      only: parts of "<paper>/<stem>"; those notebooks alone.
+    """
+    course = [
+        Item(presets.COURSE, file.stem) for file in sorted(files.notebooks_dir().glob(f"{presets.COURSE}/*.ipynb"))
+    ]
+    parts = {presets.COURSE: course}
+    for item in presets.items():
+        if item.notebook.exists():
+            parts.setdefault(item.paper, []).append(item)
+    wanted = {
+        paper: [item for item in items if only is None or any(part in str(item) for part in only)]
+        for paper, items in parts.items()
+    }
+    found = {paper: items for paper, items in wanted.items() if items}
+    if not found:
+        raise InputError(f"no notebook for {', '.join(only or ())} in {files.notebooks_dir()}")
+    return found
+
+
+def page(item: Item) -> dict[str, Any]:
+    """A notebook as it was rendered at the largest preset that ran to its end, else without outputs."""
+    plain = json.loads(item.notebook.read_text())
+    for preset in reversed(presets.PRESETS):
+        file = files.rendered_dir() / preset / item.paper / f"{item.stem}.ipynb"
+        if file.exists():
+            rendered = json.loads(file.read_text())
+            if not rendered["metadata"].get("papermill", {}).get("exception"):
+                rendered["cells"][0] = plain["cells"][0]  # the committed result may be newer
+                return rendered
+    return plain
+
+
+def _contents(parts: dict[str, list[Item]], source: Path) -> str:
+    """The front page's tables of contents: one a part, with its page of results where there is one."""
+    lines = []
+    for paper, items in parts.items():
+        results = f"figures/{paper}/README"
+        lines += ["", "```{toctree}", ":hidden:", f":caption: {presets.load(paper)['name']}", ""]
+        lines += [f"Results <{results}>"] if (source / f"{results}.md").exists() else []
+        for item in items:
+            known = presets.load(paper)["items"].get(item.stem)
+            title, name = known and known["title"].partition(":")[0], f"notebooks/{paper}/{item.stem}"
+            lines.append(f"{title} <{name}>" if title else name)
+        lines.append("```")
+    return "\n".join(lines)
+
+
+def build(output: Path, only: Sequence[str] | None = None) -> Path:
+    """Build the site in `output`; returns its front page.
+
+    Args:
+      only: parts of "<paper>/<stem>"; those notebooks alone.
+
+    Raises: `InputError` without the extra `book`, or if `only` fits nothing; `FedlabError` if Sphinx fails.
+    """
+    if missing := [package for package in PACKAGES if find_spec(package) is None]:
+        raise InputError(f"the book needs {', '.join(missing)}: pip install 'fedlab-lite[book]'")
+    parts, root = chapters(only), files.project_root()
+    source = root / "build" / "book" / "source"
+    shutil.rmtree(source, ignore_errors=True)
+    unused = shutil.ignore_patterns("*.json", "*.svg", "runs")
+    if files.figures_dir().exists():
+        shutil.copytree(files.figures_dir(), source / "figures", ignore=unused)
+    for item in (item for items in parts.values() for item in items):
+        file = source / "notebooks" / item.paper / f"{item.stem}.ipynb"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(json.dumps(page(item)))
+    (source / "index.md").write_text((root / "README.md").read_text() + _contents(parts, source))
+    (source / "_static").mkdir()
+    for name, text in (("conf.py", CONF), ("_static/book.css", CSS)):
+        (source / name).write_text(text)
+    command = ["-b", "html", "-q", "-d", str(source.parent / "doctrees"), str(source), str(output)]
+    if subprocess.run([sys.executable, "-m", "sphinx", *command], check=False).returncode:
+        raise FedlabError(f"Sphinx could not build the book; its sources are in {source}")
+    return Path(output) / "index.html"

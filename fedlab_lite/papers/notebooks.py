@@ -1,0 +1,203 @@
+"""Notebooks as files: what parameters one has, whether values fit them, and running one through papermill."""
+
+import ast
+import contextlib
+import inspect
+import json
+import logging
+import os
+import textwrap
+import time
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from fedlab_lite.data import which
+from fedlab_lite.engine import setup
+from fedlab_lite.papers import presets, results
+from fedlab_lite.papers.presets import Item
+from fedlab_lite.runs import check, check_type, runner
+from fedlab_lite.util import InputError, MissingDataError, NotStoredError, choose, files, progress
+
+_TYPES = {kind.__name__: kind for kind in (int, float, str, bool, list, tuple, dict)}
+
+
+class NotebookFailed(Exception):
+    """A notebook raised an error or its claim's assertion; the rendered notebook shows where."""
+
+
+class Parameter(NamedTuple):
+    """A typed assignment in the cell tagged `parameters`."""
+
+    hint: Any
+    default: Any
+
+
+def path(item: Item) -> Path:
+    """Where an item's notebook lies. Raises `MissingDataError` if it has not been written."""
+    if not item.notebook.exists():
+        raise MissingDataError(f"{item.notebook} is not there; notebooks run from a checkout of the project")
+    return item.notebook
+
+
+def source(cell: Mapping) -> str:
+    return "".join(cell["source"])
+
+
+def parameters(file: Path) -> dict[str, Parameter]:
+    """The parameters of a notebook by name. Raises `InputError` if its cell is missing, untyped or computes."""
+    cells = json.loads(file.read_text())["cells"]
+    tagged = [cell for cell in cells if "parameters" in cell["metadata"].get("tags", [])]
+    if len(tagged) != 1:
+        raise InputError(f"{file} has {len(tagged)} cells tagged 'parameters'; it needs one")
+    found = {}
+    for node in ast.parse(source(tagged[0])).body:
+        if not isinstance(node, ast.AnnAssign) or node.value is None:
+            raise InputError(f"{file}: a parameter must read `name: type = literal`, not `{ast.unparse(node)}`")
+        try:
+            hint = eval(ast.unparse(node.annotation), {"__builtins__": {}}, _TYPES)
+            found[ast.unparse(node.target)] = Parameter(hint, ast.literal_eval(node.value))
+        except (NameError, TypeError, ValueError) as error:
+            raise InputError(f"{file}: `{ast.unparse(node)}` is not made of built-in types and literals") from error
+    return found
+
+
+def with_preset(file: Path, preset: str, values: Mapping[str, Any]) -> dict[str, Any]:
+    """The values that a notebook is given: the preset too, where it has one (the course's have none)."""
+    return ({"preset": preset} if "preset" in parameters(file) else {}) | dict(values)
+
+
+def run_hints(item: Item, preset: str, values: Mapping[str, Any]) -> dict[str, Any]:
+    """What the runs of an item take, with types, where `values` may say another model or algorithm."""
+    kinds = {name: value for name, value in flat(values).items() if name in ("model", "algorithm")}
+    return presets.parameters(*item, preset, **kinds)
+
+
+def hints(file: Path, values: Mapping[str, Any]) -> dict[str, Any]:
+    """What a notebook takes, with types: its own parameters, and where it has `overrides` all that its runs take."""
+    own = {name: parameter.hint for name, parameter in parameters(file).items()}
+    preset = values.get("preset") or presets.PRESETS[0]
+    return (run_hints(Item(file.parent.name, file.stem), preset, values) if "overrides" in own else {}) | own
+
+
+def flat(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Values with those of `overrides` among them."""
+    return {name: value for name, value in values.items() if name != "overrides"} | values.get("overrides", {})
+
+
+def check_parameters(file: Path, values: Mapping[str, Any]) -> None:
+    """Raise `InputError`, naming type and range, for a value that the notebook does not take (papermill only warns)."""
+    if "overrides" in values:
+        check_type("overrides", values["overrides"], dict)
+    if "preset" in values:
+        check("preset", values["preset"], str, file.stem)
+    known = hints(file, values)
+    for name, value in flat(values).items():
+        choose(f"parameter of {file.stem}", name, known)
+        check(name, value, known[name], file.stem)
+
+
+def cell_values(file: Path, values: Mapping[str, Any]) -> dict[str, Any]:
+    """What the notebook's cell is given: values of its own parameters, all others as its `overrides`; no tuples."""
+    plain = {name: list(value) if isinstance(value, tuple) else value for name, value in flat(values).items()}
+    own = plain.keys() & parameters(file).keys()
+    others = {name: value for name, value in plain.items() if name not in own}
+    return {name: plain[name] for name in plain if name in own} | ({"overrides": others} if others else {})
+
+
+def compute(item: Item, preset: str, values: Mapping[str, Any], **options: Any) -> int:
+    """Fill the run store with what an item needs at a preset; returns how many runs that are.
+
+    `options` are those of `runs.run_all`.
+    """
+    setup()  # here, because a Dask worker begins here, too
+    if presets.item(*item).get("unstored", False) and os.environ.get("FEDLAB_STORED_ONLY"):
+        raise NotStoredError("it trains and times in its own cells, which no store keeps")
+    runs = presets.settings(*item, preset, **values)
+    runner.run_all(runs, keep_state=presets.item(*item).get("final_states", False), **options)
+    return len(runs)
+
+
+def data_of(item: Item, preset: str, values: Mapping[str, Any]) -> str:
+    """'data embedded digits  ', for a line that says what was run; nothing where nothing was."""
+    runs = presets.settings(*item, preset, **values).values()
+    return f"data {', '.join(sorted({which.describe(run.dataset) for run in runs}))}  " if runs else ""
+
+
+def render(item: Item, preset: str, values: Mapping[str, Any], output: Path | None = None) -> Path:
+    """Execute an item's notebook with papermill; returns the rendered notebook.
+
+    Raises: `InputError` for parameters that the notebook does not take, `MissingDataError` for data that are not here,
+      `NotebookFailed` if a cell raises anything else.
+    """
+    import papermill
+    from jupyter_core.utils import ensure_event_loop
+
+    logging.getLogger("papermill").setLevel(logging.ERROR)  # its check of names does not understand `int | None`
+    file = path(item)
+    values = with_preset(file, preset, values)
+    check_parameters(file, values)
+    output = output or files.rendered_dir() / preset / item.paper / file.name
+    files.check_writable(output.parent)
+    unfinished = output.with_name(f".{output.name}")  # Papermill writes after each cell, and a kill leaves a part
+    watched, waiting = progress.watched(), progress.every_minute(lambda: f"{item}: its notebook runs")
+    # The kernel inherits both: no progress bars in a stored notebook, and of a GPU's memory no more than it needs,
+    # because this process may have computed, and holds its share.
+    batch = {"FEDLAB_BATCH": "1", "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
+    before = {name: os.environ.get(name) for name in batch}
+    os.environ.update(batch)
+    try:
+        quiet = {"progress_bar": watched, "extra_arguments": ["--log-level=ERROR"]}  # of the kernel
+
+        def execute() -> None:
+            with contextlib.closing(ensure_event_loop()):
+                papermill.execute_notebook(
+                    str(file), str(unfinished), cell_values(file, values), kernel_name="python3", **quiet
+                )
+
+        with ThreadPoolExecutor(1) as thread, waiting:  # in the main thread it would take Ctrl-C for itself
+            thread.submit(execute).result()
+    except papermill.PapermillExecutionError as error:
+        if "claim" in presets.item(*item):  # a lesson of the course has none
+            results.save_failure(item, preset, values, f"{error.ename}: {error.evalue.partition(chr(10))[0]}")
+        if error.ename == MissingDataError.__name__:
+            raise MissingDataError(error.evalue) from error
+        raise NotebookFailed(f"{item} failed: {error.ename}: {error.evalue}\nwhere it stopped: {output}") from error
+    finally:
+        if unfinished.exists():
+            unfinished.replace(output)
+        for name, value in before.items():
+            os.environ.pop(name) if value is None else os.environ.update({name: value})
+    return output
+
+
+def listing(*functions: Any):
+    """The source of functions or classes of the package, for a cell to show: what runs, so it cannot be out of date.
+
+    >>> from fedlab_lite.algorithms import FedAvg
+    >>> print(listing(FedAvg.round).data.splitlines()[1])
+    def round(self, problem: Problem, state: dict, at: RoundContext) -> dict:
+    """
+    from IPython.display import Markdown
+
+    return Markdown("\n".join(["```python", *(textwrap.dedent(inspect.getsource(fn)) for fn in functions), "```"]))
+
+
+def produce(item: Item, preset: str, values: Mapping[str, Any], **options: Any) -> str:
+    """Compute what an item lacks, then render its notebook; returns a line that says what was done."""
+    began = time.monotonic()
+    check_parameters(path(item), with_preset(path(item), preset, values))
+    known = run_hints(item, preset, values)
+    run_values = {name: value for name, value in flat(values).items() if name in known}
+    try:
+        compute(item, preset, run_values, **options)
+        output = render(item, preset, values)
+    except (NotStoredError, MissingDataError) as error:
+        if not os.environ.get("FEDLAB_STORED_ONLY"):
+            raise
+        if os.environ.get("FEDLAB_COMMIT"):
+            results.mark_stale(item)
+        first, *_ = str(error).splitlines()
+        raise NotStoredError(f"{item}: {first}") from error
+    return f"{item}  {preset}  {time.monotonic() - began:.1f} s  {data_of(item, preset, run_values)}{output}"

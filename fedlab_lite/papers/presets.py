@@ -1,0 +1,207 @@
+"""What the papers print and what our notebooks run: one TOML file a paper, read by name.
+
+>>> sorted(settings("fedeq", "fig04_mlp_vs_deq_mlp", "quick"))
+['deq_mlp', 'local', 'mlp']
+>>> [row["value"] for row in published("fedeq", "tab03_accuracy") if row["name"] == "femnist_100/fedeq"]
+[87.13]
+"""
+
+import difflib
+import fnmatch
+import tomllib
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from fedlab_lite.algorithms import algorithm_options
+from fedlab_lite.runs import PRESETS, RANGES, Settings, check, model_option_types, setting_types
+from fedlab_lite.util import InputError, choose, files
+
+SETTINGS = {name: hint for name, hint in setting_types().items() if not name.endswith("_options")}
+COURSE = "learn"  # no paper, but its chapters are items like theirs
+PAPERS = tuple(sorted(file.stem for file in Path(__file__).parent.glob("*.toml") if file.stem != COURSE))
+ALL = (*PAPERS, COURSE)
+
+
+class Item(NamedTuple):
+    """One figure, table, theorem or section of a paper: one notebook, one result."""
+
+    paper: str
+    stem: str
+
+    def __str__(self) -> str:
+        return f"{self.paper}/{self.stem}"
+
+    @property
+    def notebook(self) -> Path:
+        """Where its notebook lies in a checkout, written or not."""
+        return files.notebooks_dir() / self.paper / f"{self.stem}.ipynb"
+
+
+@cache
+def load(paper: str) -> dict[str, Any]:
+    """A paper's file. Raises `InputError` for an unknown paper."""
+    choose("paper", paper, ALL)
+    return tomllib.loads((Path(__file__).parent / f"{paper}.toml").read_text())
+
+
+def items(pattern: str = "*", of: Sequence[str] = PAPERS) -> list[Item]:
+    """The items whose "<paper>/<stem>" a shell pattern matches, or contains as a part.
+
+    Raises `InputError`, naming what is near, where nothing matches.
+
+    >>> [str(item) for item in items("fedeq/tab03")]
+    ['fedeq/tab03_accuracy']
+    """
+    everything = [Item(paper, stem) for paper in of for stem in load(paper).get("items", ())]
+    pattern = pattern.removesuffix(".ipynb").removeprefix("notebooks/")
+    found = [item for item in everything if fnmatch.fnmatch(str(item), pattern) or pattern in str(item)]
+    if not found:
+
+        def alike(item: Item) -> tuple[float, ...]:
+            """How far the pattern is like the beginning of the item's name, then like all of it."""
+            pairs = [(name[: len(pattern) + 1], name) for name in (item.stem, str(item))]
+            return max(tuple(difflib.SequenceMatcher(None, pattern, part).ratio() for part in pair) for pair in pairs)
+
+        near = sorted((item for item in everything if alike(item)[0] > 0.6), key=alike, reverse=True)[:3]
+        words = f"near it: {', '.join(map(str, near))}" if near else "`fedlab list` shows all there are"
+        raise InputError(f"no notebook matches {pattern!r}; {words}")
+    return found
+
+
+def item(paper: str, stem: str) -> dict[str, Any]:
+    """Title, claim and presets of an item. Raises `InputError` for an unknown one."""
+    table = load(paper).get("items", {})
+    choose(f"notebook of {paper}", stem, table)
+    return table[stem]
+
+
+def headlines() -> list[Item]:
+    """The one item of each paper that says most."""
+    return [Item(paper, load(paper)["headline"]) for paper in PAPERS if "headline" in load(paper)]
+
+
+def link(paper: str) -> str:
+    """Where a paper can be read, in Markdown; where it is not published, a word on that."""
+    where = load(paper)["link"]
+    return f"[{where.removeprefix('https://')}]({where})" if where.startswith("https:") else where
+
+
+def preset_table(paper: str, stem: str, preset: str) -> dict[str, Any]:
+    """What an item's preset says; of one that is `part_of` another item, with that item's base, runs and columns."""
+    choose("preset", preset, PRESETS)
+    table = item(paper, stem)[preset]
+    if "part_of" not in table:
+        return table
+    whole = item(paper, table["part_of"])[preset]
+    return whole | table | {"columns": {name: whole["columns"][name] for name in table["columns"]}}
+
+
+def estimate(paper: str, stem: str, preset: str) -> dict[str, Any]:
+    """'clients', 'rounds' (the largest of the item's runs, None without runs), 'minutes', 'hardware'."""
+    table = preset_table(paper, stem, preset)
+    runs = settings(paper, stem, preset).values()
+    return {
+        "clients": max((run.num_clients for run in runs), default=None),
+        "rounds": max((run.num_rounds for run in runs), default=None),
+        "minutes": table["minutes"],
+        "hardware": table["hardware"],
+    }
+
+
+def _known(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Names and types that a run of this algorithm and model takes, options included."""
+    model, algorithm = (values.get(name, getattr(Settings, name)) for name in ("model", "algorithm"))
+    for name, value in (("model", model), ("algorithm", algorithm)):
+        if not isinstance(value, str):
+            raise InputError(f"{name} must be of type str, got {value!r} ({type(value).__name__})")
+    return model_option_types(model) | algorithm_options(algorithm) | SETTINGS
+
+
+def _settings(values: Mapping[str, Any]) -> Settings:
+    """Settings from flat names: what is no setting is an option of the algorithm, of the model, or of both."""
+    plain = {name: value for name, value in values.items() if name in SETTINGS}
+    types = {
+        "model_options": model_option_types(plain.get("model", Settings.model)),
+        "algorithm_options": algorithm_options(plain.get("algorithm", Settings.algorithm)),
+    }
+    options = {kind: {name: values[name] for name in names if name in values} for kind, names in types.items()}
+    return Settings(**plain, **options)
+
+
+def _flat_runs(paper: str, stem: str, preset: str) -> dict[str, tuple[dict[str, Any], dict[str, Any]]]:
+    """Of every run by name: what the preset says for all runs or for its column, and what it says for this run."""
+    table = preset_table(paper, stem, preset)
+    runs = table.get("runs", {})
+    result = {}
+    for column, values in table.get("columns", {"": {}}).items():
+        of_runs = {"without", *runs}
+        common = table.get("base", {}) | {name: value for name, value in values.items() if name not in of_runs}
+        without = {*table.get("without", ()), *values.get("without", ())}
+        for name, own in runs.items():
+            if name not in without:
+                result[f"{column}/{name}" if column else name] = common, own | values.get(name, {})
+    return result
+
+
+def parameters(paper: str, stem: str, preset: str, **overrides: Any) -> dict[str, Any]:
+    """What some run of the item takes: settings, and options of its model and algorithm, with their types.
+
+    `overrides`: another model or algorithm, whose options it then is.
+    """
+    known: dict[str, Any] = {}
+    for common, own in _flat_runs(paper, stem, preset).values():
+        known |= _known(common | own | overrides)
+    return known
+
+
+def settings(paper: str, stem: str, preset: str, /, **overrides) -> dict[str, Settings]:
+    """The runs of an item by name ("run", or "column/run" where the preset has columns); none if it trains nothing.
+
+    Args:
+      overrides: replace a setting or an option in every run that takes it; None keeps the preset's.
+
+    Raises: `InputError` for an unknown item, preset or override, or a value that does not fit.
+    """
+    where = f"{paper}/{stem} at {preset}"
+    overrides = {name: value for name, value in overrides.items() if value is not None}
+    result, offered, used, known = {}, set(overrides), set(), set()
+    for name, (common, own) in _flat_runs(paper, stem, preset).items():
+        values = common | own | overrides
+        takes = _known(values)
+        for option in overrides.keys() & takes.keys() & RANGES.keys():
+            check(option, overrides[option], takes[option])
+        for option in own:
+            choose(f"option of run {name!r} of {where}", option, takes)
+        offered |= common.keys()
+        used |= values.keys() & takes.keys()
+        known |= takes.keys()
+        result[name] = _settings({option: value for option, value in values.items() if option in takes})
+    for option in sorted(offered - used) if result else ():
+        choose(f"parameter of {where}", option, known)
+    return result
+
+
+def published(paper: str, stem: str) -> list[dict[str, Any]]:
+    """What the paper prints: a list of {'name', 'value', 'where'}; values as printed (accuracies in percent)."""
+    content = load(paper)
+    rows = list(content["items"].get(stem, {}).get("published", []))
+    if stem in content["tables"]:
+        rows += _cells(content["tables"][stem])
+    elif stem not in content["items"]:
+        choose(f"table or notebook of {paper}", stem, content["tables"] | content["items"])
+    return rows
+
+
+def _cells(table: dict[str, Any]) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": table["name"].format(row=row, column=column),
+            "value": value,
+            "where": f"{table['where']}, row '{label}', column '{table['columns'][column]}'",
+        }
+        for row, (label, *values) in table["rows"].items()
+        for column, value in zip(table["columns"], values, strict=True)
+        if value != ""
+    ]

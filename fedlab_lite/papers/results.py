@@ -1,0 +1,275 @@
+"""save_figure: what a notebook drew, measured and may say, as files that tell how they were made; and reading them.
+
+A result is `<stem>.svg`, `.png` and `.json`. It goes to `build/figures/<preset>/<paper>/`; with `--commit` to
+`figures/<paper>/`, which git tracks, together with the runs behind it.
+"""
+
+import hashlib
+import io
+import json
+import math
+import os
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedlab_lite.engine import History, describe_machine
+from fedlab_lite.papers import presets, verdicts
+from fedlab_lite.papers.presets import Item
+from fedlab_lite.papers.verdicts import Verdict
+from fedlab_lite.runs import run_names, store
+from fedlab_lite.util import CorruptFileError, InputError, choose, files
+
+SHOWN = 6  # numbers that a results page shows of an item
+
+
+class Saved(NamedTuple):
+    """The files of a result, and a sentence where they lie and why there."""
+
+    svg: Path
+    png: Path
+    json: Path
+    note: str
+
+
+def save_figure(
+    fig,
+    paper: str,
+    item: str,
+    *,
+    verdict: Verdict,
+    preset: str,
+    metrics: Mapping[str, Mapping[str, float | int | None]],
+    shown: Sequence[str] = (),
+    departures: Sequence[str] = (),
+    histories: Mapping[str, History] | None = None,
+    data_source: str | None = None,
+    parameters: Mapping[str, Any] | None = None,
+    seeds: Sequence[int] | None = None,
+    published: Sequence[Mapping[str, Any]] | None = None,
+) -> Saved:
+    """Write a result and print where; the same result gives the same bytes.
+
+    A committed figure of a larger preset is never replaced by a smaller one's.
+
+    Args:
+      verdict: of `evidence`; it is written on the figure too.
+      metrics: name -> {'mean', 'std', 'n'}, in the unit of the published number of the same name; std 0.0 where a
+        number is exact, None where its spread is not known.
+      shown: the metrics that tell the story, at most six, for the results page.
+      departures: how this differs from the paper.
+      histories: the runs behind it; versions, device and seconds are theirs, and without other word data and seeds.
+      parameters: the notebook's parameters as they were.
+      published: what the paper prints for the same setting; None: the item's, from `papers`.
+
+    Raises: `InputError` (unknown names, metrics without mean, std and n), `OutputError` (nothing half-written),
+      `CorruptFileError` (an unreadable result in the place).
+    """
+    runs = list((histories or {}).values())
+    choose("preset", preset, presets.PRESETS)
+    choose("verdict", verdict.verdict, verdicts.VERDICTS)
+    for name, value in metrics.items():
+        if set(value) != {"mean", "std", "n"}:
+            raise InputError(
+                f"metric {name!r} needs exactly mean, std and n, got {', '.join(sorted(value)) or 'nothing'}"
+            )
+    for name in shown:
+        choose("metric to show", name, metrics)
+    if len(shown) > SHOWN:
+        raise InputError(f"{len(shown)} metrics to show; the results page has room for {SHOWN}, the JSON has them all")
+    home, note = _home(paper, item, preset)
+    existing = read_result(home / f"{item}.json")
+    result = _record(
+        Item(paper, item),
+        preset,
+        verdict,
+        data_source=", ".join(sorted({run.data_source for run in runs})) if data_source is None else data_source,
+        parameters=parameters or {},
+        seeds=sorted({seed for run in runs for seed in run.seeds}) if seeds is None else seeds,
+        metrics=metrics,
+        shown=shown,
+        constant_answer={name: 100 * run.constant for name, run in (histories or {}).items()},
+        published=presets.published(paper, item) if published is None else published,
+        departures=departures,
+        provenance=_provenance(runs),
+    )
+    names = sorted({name for run in runs for name in run_names(run) if store.find(name)})
+    result |= {"runs": names} if names else {}
+    if existing and existing | {"provenance": None} == result | {"provenance": None}:
+        result["provenance"] = existing["provenance"]  # nothing new was found: who found it first, and how fast, stays
+    paths = {
+        kind: files.write_atomic(home / f"{item}.{kind}", content) for kind, content in _drawn(fig, result).items()
+    }
+    paths["json"] = files.write_atomic(home / f"{item}.json", _json(result))
+    if home.parent == files.figures_dir():
+        _keep_runs(home, names)
+    note = f"{verdict.verdict}: {home / item}.svg, .png, .json{note}"
+    print(note)
+    return Saved(**paths, note=note)
+
+
+def save_failure(item: Item, preset: str, parameters: Mapping[str, Any], error: str) -> Path:
+    """Leave no other verdict of a notebook that failed: its JSON, if it is no committed one, says so."""
+    file = _draft(item.paper, preset) / f"{item.stem}.json"
+    verdict = Verdict("inconclusive", f"the notebook failed: {error}")
+    return files.write_atomic(file, _json(_record(item, preset, verdict, parameters=parameters)))
+
+
+def _record(item: Item, preset: str, verdict: Verdict, **found: Any) -> dict[str, Any]:
+    """What the JSON holds of a result; empty where nothing was found."""
+    nothing: dict[str, Any] = {"data_source": "", "parameters": {}, "seeds": [], "metrics": {}, "shown": []}
+    nothing |= {"constant_answer": {}, "published": [], "departures": []}
+    about = {"paper": item.paper, "item": item.stem, "claim": presets.item(*item)["claim"], "preset": preset}
+    about |= {"verdict": verdict.verdict, "reason": verdict.reason, "notebook_hash": notebook_hash(item)}
+    return _plain(about | nothing | found | {"provenance": found.get("provenance") or _provenance([])})
+
+
+def _draft(paper: str, preset: str) -> Path:
+    return files.drafts_dir() / preset / paper
+
+
+def _home(paper: str, item: str, preset: str) -> tuple[Path, str]:
+    """The folder that a result goes to, and a word on why it is no other."""
+    committed, draft = files.figures_dir() / paper, _draft(paper, preset)
+    if not os.environ.get("FEDLAB_COMMIT"):
+        return draft, ""
+    existing = read_result(committed / f"{item}.json")
+    if existing and presets.PRESETS.index(existing["preset"]) > presets.PRESETS.index(preset):
+        return draft, f"; {committed} keeps the figure of the larger preset {existing['preset']!r}"
+    return committed, ""
+
+
+# What every notebook has in the same words, and what decides no number unless somebody asks for it.
+_ALIKE = re.compile(
+    r"\noverrides: dict = \{\}[^\n\0]*| \| overrides$|^options \|= overrides\n|(?<=^setup\()globals\(\)", re.MULTILINE
+)
+
+
+def notebook_hash(item: Item) -> str | None:
+    """A hash of the code of an item's notebook, without `overrides` and the check of its parameters.
+
+    None where there is no notebook (an installed package).
+    """
+    if not item.notebook.exists():
+        return None
+    cells = json.loads(item.notebook.read_text())["cells"]
+    code = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
+    return hashlib.sha256(_ALIKE.sub("", "\0".join(code)).encode()).hexdigest()[:16]
+
+
+def _drawn(fig, result: Mapping[str, Any]) -> dict[str, bytes]:
+    import matplotlib as mpl
+
+    own = result["data_source"] if "own file" in result["data_source"] else ""  # no published data, nor made here
+    said = " · ".join(filter(None, (own, result["preset"], result["verdict"])))
+    if (layout := fig.get_layout_engine()) is not None:
+        room = 0.12 / fig.get_figheight()  # a line of 7 points below everything
+        layout.set(rect=(0, room, 1, 1 - room))
+    stamp = fig.text(0.995, 0.03 / fig.get_figheight(), said, ha="right", va="bottom", fontsize=7, color="#666666")
+    contents = {}
+    with mpl.rc_context({"svg.hashsalt": f"{result['paper']}/{result['item']}"}):
+        for kind, metadata in (("svg", {"Date": None, "Creator": None}), ("png", {"Software": None})):
+            buffer = io.BytesIO()
+            fig.savefig(buffer, format=kind, metadata=metadata)
+            contents[kind] = buffer.getvalue()
+    stamp.remove()
+    return contents
+
+
+def _json(result: Mapping[str, Any]) -> bytes:
+    return f"{json.dumps(result, indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False)}\n".encode()
+
+
+def _plain(value):
+    """What JSON can hold: floats to 6 digits, None for what is not finite, lists for arrays and tuples."""
+    if isinstance(value, Mapping):
+        return {str(name): _plain(inner) for name, inner in value.items()}
+    if isinstance(value, np.ndarray | np.generic):
+        return _plain(value.tolist())
+    if isinstance(value, list | tuple):
+        return [_plain(inner) for inner in value]
+    if isinstance(value, float):
+        return float(f"{value:.6g}") if math.isfinite(value) else None
+    return value
+
+
+def _provenance(histories: Sequence[History]) -> dict[str, Any]:
+    if not histories:
+        here = describe_machine()
+        return {**here, "seconds": None, "package_version": here["versions"]["fedlab_lite"]}
+    versions = histories[0].versions
+    return {
+        "versions": versions,
+        "device": ", ".join(sorted({history.device for history in histories})),
+        "seconds": sum(history.seconds for history in histories),
+        "package_version": versions["fedlab_lite"],
+    }
+
+
+def _keep_runs(folder: Path, names: Sequence[str]) -> None:
+    """Copy these runs to the figures' folder; those that no figure there needs any more go."""
+    store.publish(names, folder / "runs")
+    needed = {name for file in folder.glob("*.json") for name in (read_result(file) or {}).get("runs", ())}
+    for file in (folder / "runs").glob("*.npz"):
+        if file.name.partition(".")[0] not in needed:
+            file.unlink()
+
+
+# --- reading ------------------------------------------------------------------------------------------------------
+
+
+def read_result(file: Path) -> dict[str, Any] | None:
+    """A result's JSON, None where there is none. Raises `CorruptFileError`."""
+    try:
+        result = json.loads(file.read_text())
+        choose("preset", result["preset"], presets.PRESETS)
+        choose("verdict", result["verdict"], verdicts.VERDICTS)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (ValueError, KeyError, TypeError) as error:
+        raise CorruptFileError(
+            f"{file} is not a result of save_figure ({error}); restore it with git, or remove it"
+        ) from error
+    return result
+
+
+def committed(of: Sequence[str] = presets.PAPERS) -> dict[Item, dict[str, Any]]:
+    """The results in `figures/`, which git tracks, by item: the largest preset of each that was really run."""
+    return _in(files.figures_dir(), of)
+
+
+def drafts() -> dict[Item, dict[str, Any]]:
+    """The results of this machine's own runs, by item; of several presets the largest."""
+    return {item: result for preset in presets.PRESETS for item, result in _in(files.drafts_dir() / preset).items()}
+
+
+def _in(folder: Path, of: Sequence[str] = presets.PAPERS) -> dict[Item, dict[str, Any]]:
+    found = {item: read_result(folder / item.paper / f"{item.stem}.json") for item in presets.items(of=of)}
+    return {item: result for item, result in found.items() if result}
+
+
+def is_stale(result: Mapping[str, Any]) -> bool:
+    """Whether a result's notebook has other code now."""
+    return result["notebook_hash"] != notebook_hash(Item(result["paper"], result["item"]))
+
+
+def mark_stale(item: Item) -> None:
+    """Let a committed result that cannot be drawn again say so; its old verdict no longer stands."""
+    file = files.figures_dir() / item.paper / f"{item.stem}.json"
+    result = read_result(file)
+    if result and is_stale(result):
+        reason = "drawn by an earlier version of the notebook, and its runs are not kept: run it again to decide"
+        files.write_atomic(file, _json(result | {"stale": True, "verdict": "inconclusive", "reason": reason}))
+
+
+def match(metrics: Mapping[str, Mapping], published: Iterable[Mapping]) -> list[dict[str, Any]]:
+    """Rows 'name', 'ours', 'published', 'where' of the metrics that have a published number of the same name."""
+    printed = {row["name"]: row for row in published}
+    return [
+        {"name": name, "ours": value["mean"], "published": printed[name]["value"], "where": printed[name]["where"]}
+        for name, value in metrics.items()
+        if name in printed
+    ]

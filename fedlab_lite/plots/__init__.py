@@ -1,0 +1,26 @@
+"""Pictures: the style of all figures, curves, panels per client, sweeps and layer tables.
+
+No number that a verdict needs is computed here.
+"""
+
+from fedlab_lite.plots.clients import client_panels, holdings, label_counts
+from fedlab_lite.plots.layer_tables import compare_layers, follow, layer_bars, part_bars, shapes
+from fedlab_lite.plots.style import (
+    LOOKS,
+    WIDTH,
+    accuracy_and_gap,
+    client_distribution,
+    comparison,
+    constant_line,
+    curves,
+    device_curves,
+    heading,
+    look,
+    mean_and_band,
+    mean_and_dots,
+    printed,
+    spread,
+    summary,
+    use_style,
+)
+from fedlab_lite.plots.sweeps import DATA, by_column, federation, rank_correlation, sweep_curves

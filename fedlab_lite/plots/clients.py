@@ -1,0 +1,84 @@
+"""Clients one by one: which labels each of them holds, and how each one's accuracy goes, a panel a run."""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from fedlab_lite.data import Federated
+from fedlab_lite.engine import History
+from fedlab_lite.plots import style
+
+
+def label_counts(data: Federated) -> np.ndarray:
+    """Training rows of every client and class, `[clients, classes]`."""
+    return np.array(
+        [np.bincount(y[:size], minlength=data.num_classes) for y, size in zip(data.y, data.size, strict=True)]
+    )
+
+
+def holdings(data: Federated):
+    """Who holds what: `label_counts` as a shaded table, a client a row, and a caption that counts.
+
+    Example:
+      >>> from fedlab_lite.data import federated
+      >>> data = federated("digits", partition="by_label", num_clients=10, train_size=100)
+      >>> holdings(data).caption
+      '10 clients with 10 rows each, of 2 labels; a label lies with 2 clients'
+    """
+    import pandas as pd
+
+    def span(numbers) -> str:
+        least, most = int(min(numbers)), int(max(numbers))
+        return f"{least:,}" if least == most else f"{least:,} to {most:,}"
+
+    counts = label_counts(data)
+    rows, labels, owners = counts.sum(1), (counts > 0).sum(1), (counts > 0).sum(0)
+    said = f"{len(counts)} clients with {span(rows)} rows each, of {span(labels)} label{'s' * bool(max(labels) > 1)}"
+    said += f"; a label lies with {span(owners)} client{'s' * bool(max(owners) > 1)}"
+    if data.shared_x is not None and len(data.shared_x):
+        said += f"; {len(data.shared_x):,} shared samples without labels"
+    table = pd.DataFrame(counts, pd.RangeIndex(len(counts), name="client"), range(counts.shape[1]))
+    table = table.rename_axis(columns="label")
+    return table.style.background_gradient(cmap="Blues", axis=None).set_caption(said)
+
+
+def client_panels(histories: Mapping[str, History], printed: Mapping[str, float] | None = None):
+    """Two rows of panels with common axes, one a run, six at most: its clients (first seed) thin, their mean black.
+
+    The mean of `local`, if it is among the runs, is dashed in every panel, the constant answer dotted; the clients of
+    `local` have a panel where one is free.
+
+    Args:
+      printed: run -> the published final accuracy (percent) of the same setting: a hollow diamond at the last round.
+
+    Returns: the figure.
+    """
+    import matplotlib.pyplot as plt
+
+    across = 2 if len(histories) <= 4 else 3
+    fig, axes = plt.subplots(2, across, figsize=(style.WIDTH, 4.5), sharex=True, sharey=True)
+    alone = histories.get("local")
+    shown = sorted(histories, key=lambda name: name == "local")[: axes.size]
+    for ax, name in zip(axes.flat, shown, strict=False):
+        run = histories[name]
+        style.device_curves(run, ax)
+        ax.lines[0].set_label("a client")
+        ax.lines[-1].set_label("mean over clients")
+        if alone is not None:
+            mean = 100 * alone.client_curves[0].mean(1)
+            ax.plot(alone.rounds, mean, color="#777777", linestyle="--", linewidth=1.4, label="mean of Local")
+        style.constant_line({name: run}, ax, scale=100)
+        if printed and name in printed:
+            style.printed(ax, run.num_rounds, printed[name], "black", clip_on=False)
+        ax.set(title=style.look(name)["label"] + (" (diverged)" if any(run.diverged) else ""), xlabel="")
+    for ax in axes.flat[len(shown) :]:
+        ax.remove()
+    for column in axes.T:
+        for lowest in [ax for ax in column if ax in fig.axes][-1:]:
+            lowest.set(xlabel="communication round")
+            lowest.xaxis.set_tick_params(labelbottom=True)
+    for ax in axes[:, 0]:
+        ax.set(ylabel="test accuracy (%)", ylim=(0, None))
+    handles = {label: line for ax in fig.axes for line, label in zip(*ax.get_legend_handles_labels(), strict=True)}
+    fig.legend(handles.values(), handles.keys(), loc="outside upper center", ncols=len(handles), columnspacing=1.2)
+    return fig

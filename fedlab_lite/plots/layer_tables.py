@@ -1,0 +1,129 @@
+"""A network's table of layers as a paper prints it: what its rows ask for, what reaches them, and ours beside it.
+
+A table is what `papers.published` gives: rows named 'conv1.weight', 'conv1.bias', 'pool1', 'fc9.weight', in its order,
+with the columns 'shape', `[C_in, C_out, k, k]`, `[in, out]` or `[out]`, and 'stride'.
+"""
+
+from collections.abc import Iterable, Mapping
+from math import prod
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedlab_lite.plots import style as figures
+
+
+class Step(NamedTuple):
+    """What the rows above leave for a row, and what it is printed for."""
+
+    side: int  # of the picture that arrives, in pixels; 1 once it is flattened
+    arrives: int  # channels, or numbers for a dense layer; for a bias, the outputs of its weight
+    takes: int
+
+
+def follow(table: Iterable[Mapping[str, Any]], *, side: int, channels: int) -> dict[str, Step]:
+    """What each weight and bias of a table is given, where a picture of `side` pixels goes in, as the rows say.
+
+    Convolutions keep a picture's side, but for their stride; the first dense layer takes what is left, flattened.
+
+    Example:
+      >>> table = [{"name": "conv1.weight/shape", "value": [3, 8, 3, 3]}, {"name": "pool1/stride", "value": 2}]
+      >>> follow([*table, {"name": "fc2.weight/shape", "value": [32, 10]}], side=4, channels=3)["fc2.weight"]
+      Step(side=2, arrives=32, takes=32)
+    """
+    steps = {}
+    for entry in table:
+        row, _, column = entry["name"].partition("/")
+        value, kind = entry["value"], row.rpartition(".")[2]
+        if column == "stride":
+            side = side // value if "pool" in row else -(-side // value)
+        elif column == "shape" and kind == "weight":
+            dense = len(value) == 2
+            steps[row] = Step(side, channels * side**2 if dense else channels, value[0])
+            side, channels = 1 if dense else side, value[1]
+        elif column == "shape" and kind == "bias":
+            steps[row] = Step(side, channels, value[0])
+    return steps
+
+
+def shapes(params: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+    """Shapes of a network of `nn.deprl`, split 'last', under a table's names and in its order of axes.
+
+    Example:
+      >>> import jax
+      >>> from fedlab_lite.nn import make_model
+      >>> shapes(jax.eval_shape(make_model("dnn", (9,), 5, hidden=(4,)).init, jax.random.key(0)))
+      {'fc1.weight': (9, 4), 'fc1.bias': (4,), 'fc2.weight': (4, 5), 'fc2.bias': (5,)}
+    """
+    body = params["representation"]
+    found = {}
+    layers = [*body.get("convs", {}).values(), *body["dense"]["layers"].values(), params["head"]]
+    for number, layer in enumerate(layers, 1):
+        *space, inputs, outputs = layer["kernel"].shape
+        name = f"{'conv' if space else 'fc'}{number}"
+        found[f"{name}.weight"], found[f"{name}.bias"] = (inputs, outputs, *space), layer["bias"].shape
+    return found
+
+
+def compare_layers(table: Iterable[Mapping[str, Any]], ours: Mapping[str, tuple[int, ...]]) -> list[dict[str, Any]]:
+    """Each weight and bias of a table beside ours: entries as 'ours' and 'published', and whether the shape 'holds'.
+
+    >>> printed = [{"name": "fc1.bias/shape", "value": [64], "where": "Table 1"}]
+    >>> compare_layers(printed, {"fc1.bias": (192,)})[0]["shape"]
+    '192'
+    """
+    return [
+        {
+            "name": row,
+            "ours": prod(ours[row]),
+            "published": prod(entry["value"]),
+            "holds": tuple(entry["value"]) == ours[row],
+            "shape": "x".join(map(str, ours[row])),
+            "printed": "x".join(map(str, entry["value"])),
+            "where": f"{entry['where']}: its entries",
+        }
+        for entry in table
+        for row, _, column in [entry["name"].partition("/")]
+        if column == "shape"
+    ]
+
+
+def layer_bars(ax, ours: Mapping[str, int], printed: Mapping[str, int], *, table: str) -> None:
+    """A number for each layer, the first on top: ours as a bar on a logarithmic axis, the printed as a hollow diamond.
+
+    A diamond is orange and has its number where it is not ours; a layer has none where the table does not print it.
+    """
+    place = np.arange(len(ours))
+    ax.barh(place, list(ours.values()), 0.7, color="#56B4E9", alpha=0.5, label="ours")
+    slips = {name for name, number in ours.items() if printed.get(name, number) != number}
+    for spot, (name, number) in zip(place, ours.items(), strict=True):
+        _number(ax, number, spot, printed.get(name, 0) <= number, "black")
+        if name in slips:
+            _number(ax, printed[name], spot, printed[name] > number, "#A84700")
+    for wrong, color, label in ((False, "black", table), (True, "#D55E00", f"{table}, another number")):
+        spots = {i: printed[name] for i, name in enumerate(ours) if name in printed and (name in slips) == wrong}
+        if spots:
+            figures.printed(ax, list(spots.values()), list(spots), color, label=label, markersize=5)
+    ax.set_yticks(place, list(ours))
+    ax.set(xscale="log", ylim=(len(ours) - 0.5, -0.5))
+    ax.grid(visible=False, axis="y")
+
+
+def _number(ax, number: int, spot: float, right: bool, color: str) -> None:
+    """A number beside the end of a bar, to the right or, where something else stands there, to the left."""
+    offset, align = (7, "left") if right else (-5, "right")
+    style = {"textcoords": "offset points", "va": "center", "ha": align, "fontsize": 8, "color": color}
+    ax.annotate(f"{number:,}", (number, spot), (offset, 0), **style)
+
+
+def part_bars(ax, parts: Mapping[str, Mapping[str, int]]) -> None:
+    """Millions of parameters that are sent (the representation) and that stay (the head): a bar a network, by label."""
+    place = np.arange(len(parts))
+    sent, kept = ([count[part] / 1e6 for count in parts.values()] for part in ("representation", "head"))
+    ax.barh(place, sent, 0.4, color="#0072B2", label="representation, sent")
+    ax.barh(place, kept, 0.4, left=sent, color="#E69F00", label="head, stays")
+    for spot, count in zip(place, parts.values(), strict=True):
+        ax.text(0, spot - 0.23, f" {count['representation']:,} + {count['head']:,}", va="bottom", fontsize=8)
+    ax.set_yticks(place, list(parts))
+    ax.set(xlabel="parameters (millions)", ylim=(len(parts) - 0.5, -0.5))
+    ax.grid(visible=False, axis="y")

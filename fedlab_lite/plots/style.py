@@ -1,0 +1,313 @@
+"""The look of the figures: colours, curves, distributions, tables. What they become on disk is in results.py.
+
+Colours are Okabe and Ito's, which the colour-blind can tell apart; each algorithm has its own colour, marker and line
+throughout the suite, so a print in grey can be read too. matplotlib and pandas are imported where they are used.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedlab_lite.data import describe
+from fedlab_lite.engine import History, describe_machine
+from fedlab_lite.runs import Settings
+from fedlab_lite.util import InputError
+
+LOOKS = {  # name: label, colour, marker, line
+    "local": ("Local", "#999999", "v", ":"),
+    "fedavg": ("FedAvg", "#000000", "o", "-"),
+    "fedavg_ft": ("FedAvg + FT", "#E69F00", "s", "--"),
+    "fedopt": ("FedOpt", "#7A5195", "x", "--"),
+    "ditto": ("Ditto", "#0072B2", "P", "-."),
+    "fedper": ("FedPer", "#56B4E9", "^", "--"),
+    "fedrep": ("FedRep", "#009E73", "D", "-."),
+    "knn_per": ("kNN-Per", "#CC79A7", "X", ":"),
+    "fedeq": ("FeDEQ", "#D55E00", "*", "-"),
+    "fedbabu": ("FedBABU", "#8B6914", "4", ":"),
+    "fedpac": ("FedPAC", "#2E8B8B", "1", "-."),
+    "fedcr": ("FedCR", "#B3446C", "2", "--"),
+    "fedreco": ("FedReCo", "#5B2A86", "h", "-"),
+    "dec_fedavg": ("DecFedAvg", "#444444", "8", "-"),
+    "dec_fedprox": ("DecFedProx", "#B87900", "d", "--"),
+    "dfedavgm": ("DFedAvgM", "#4FA3D1", "<", "-."),
+    "dfedadmm": ("DFedADMM", "#00664B", ">", ":"),
+    "cmfd": ("CMFD", "#00497A", "+", "--"),
+    "fedf_admm": ("FedF-ADMM", "#CC3311", "H", "-"),
+    "fedrod": ("FedRoD", "#3D6B1F", "$♥$", "--"),
+    "dpsgd": ("D-PSGD", "#A0522D", "$♣$", "--"),
+    "dispfl": ("DisPFL", "#6C7BD1", "$♠$", "-."),
+    "deprl": ("DePRL", "#C2185B", "$★$", "-"),
+    "fedeq_own": ("FeDEQ (line 9 as printed)", "#8C3D00", "p", "--"),
+}
+MODEL_LOOKS = {  # where one algorithm trains several models
+    "mlp": ("MLP", "#0072B2", "o", "-"),
+    "deq_mlp": ("DEQ-MLP", "#D55E00", "s", "--"),
+}
+VARIANT_LOOKS = {  # where one algorithm runs in several ways; FedReCo's: with noise for (epsilon, delta) a round
+    "fedavg_dp": ("FedAvg (0.2, 0.1)", "#666666", "X", "--"),
+    "fedavg_ft_dp": ("FedAvg + FT (0.2, 0.1)", "#E69F00", "s", "-."),
+    "fedreco_dp": ("FedReCo (0.2, 0.1)", "#D55E00", "^", "--"),
+    "fedreco_dp_strict": ("FedReCo (0.05, 0.05)", "#4FA3D1", "p", "-."),
+    "alone": ("FedReCo, λ = 0", "#CC79A7", "*", ":"),
+    "deprl_same": ("DePRL, one first head", "#00897B", "h", "--"),
+    "deprl_code": ("DePRL, as its code", "#E57C00", "d", "--"),
+    "deprl_steps": ("DePRL, single steps", "#C2185B", ".", ":"),
+    "dpsgd_steps": ("D-PSGD, single steps", "#A0522D", "|", ":"),
+}
+WIDTH = 7.0  # inches: what a page has room for
+_OTHERS = [("#0072B2", "o", "-"), ("#D55E00", "s", "--"), ("#009E73", "^", "-."), ("#CC79A7", "D", ":")]
+
+
+def use_style() -> None:
+    """Make matplotlib draw as all our figures are drawn."""
+    import matplotlib.pyplot as plt
+
+    plt.style.use(Path(__file__).with_name("style.mplstyle"))
+
+
+def heading(
+    preset: str,
+    runs: Mapping[str, Settings] | None = None,
+    *,
+    source: str | None = None,
+    seeds: Sequence[int] | None = None,
+) -> str:
+    """The line that a notebook prints first: versions, device, preset, data, seeds (those of `runs`, or as given)."""
+    here, runs = describe_machine(), list((runs or {}).values())
+    versions = ", ".join(f"{name} {here['versions'][name]}" for name in ("jax", "flax", "fedlab_lite"))
+    source = source or ", ".join(sorted({describe(run.dataset) for run in runs}))
+    seeds = seeds or sorted({seed for run in runs for seed in run.seeds})
+    return f"{versions} · {here['device']} · preset {preset} · data {source} · seeds {', '.join(map(str, seeds))}"
+
+
+def look(name: str, position: int = 0) -> dict[str, str]:
+    """'label', 'color', 'marker', 'linestyle' of an algorithm; of anything else by its position in the figure.
+
+    >>> look("fedeq")["color"], look("mlp", 1)["label"]
+    ('#D55E00', 'MLP')
+    """
+    label, *rest = (LOOKS | MODEL_LOOKS | VARIANT_LOOKS).get(name, (name, *_OTHERS[position % len(_OTHERS)]))
+    return dict(zip(("label", "color", "marker", "linestyle"), (label, *rest), strict=True))
+
+
+def curves(
+    histories: Mapping[str, History],
+    metric: str = "accuracy",
+    ax=None,
+    *,
+    scale: float = 1.0,
+    labels: Mapping[str, str] | None = None,
+):
+    """One line a run over communication rounds: the mean over seeds, and plus/minus one standard deviation as a band.
+
+    A run that diverged ends where it does and says so in the legend; accuracies have the constant answer as a dotted
+    line.
+
+    Args:
+      scale: factor on the values (100 for percent).
+      labels: legend texts where the name will not do.
+
+    Returns: the axes. Raises `InputError` if a run lacks the metric.
+    """
+    import matplotlib.pyplot as plt
+
+    ax = ax or plt.subplots()[1]
+    for position, (name, history) in enumerate(histories.items()):
+        if metric not in history.metrics:
+            raise InputError(f"run {name!r} has no metric {metric!r}; it has {', '.join(sorted(history.metrics))}")
+        values = scale * history.metrics[metric]
+        style = look(name.rpartition("/")[2], position)
+        style["label"] = (labels or {}).get(name, style["label"]) + (" (diverged)" if any(history.diverged) else "")
+        mean_and_band(ax, history.rounds, values, style)
+    if metric == "accuracy":
+        constant_line(histories, ax, scale=scale)
+    ax.set(xlabel="communication round", ylabel=metric)
+    ax.xaxis.get_major_locator().set_params(integer=True)
+    ax.legend()
+    return ax
+
+
+def mean_and_band(ax, rounds: np.ndarray, values: np.ndarray, style: Mapping[str, Any]) -> None:
+    """The mean of `values [S, E]` over seeds as a line; of several seeds a band of one standard deviation around it."""
+    mean = values.mean(axis=0)
+    ax.plot(rounds, mean, markevery=max(1, len(mean) // 8), **style)
+    if len(values) > 1:
+        std = values.std(axis=0, ddof=1)
+        ax.fill_between(rounds, mean - std, mean + std, color=style["color"], alpha=0.15, linewidth=0)
+
+
+def mean_and_dots(ax, places: Sequence, values: Sequence[np.ndarray], style: Mapping[str, Any]) -> None:
+    """A line through the means of `values`, an array of seeds for each place, and a dot a seed.
+
+    >>> import matplotlib.pyplot as plt
+    >>> _, ax = plt.subplots()
+    >>> mean_and_dots(ax, [16, 32], [np.array([90.0, 92.0]), np.array([85.0])], {"color": "black"})
+    >>> ax.lines[0].get_ydata().tolist()
+    [91.0, 85.0]
+    """
+    ax.plot(places, [each.mean() for each in values], **style)
+    for place, each in zip(places, values, strict=True):
+        ax.plot([place] * len(each), each, ".", color=style["color"], markersize=3, alpha=0.7, gid="labelled")
+
+
+def constant_line(histories: Mapping[str, History], ax, *, scale: float = 1.0) -> None:
+    """What the best one answer for everything scores (`engine.constant_answer`): a dotted line, in the legend."""
+    levels = sorted({round(run.constant, 4) for run in histories.values() if np.isfinite(run.constant)})
+    for number, level in enumerate(levels):
+        label = "_nolegend_" if number else "constant answer"
+        ax.axhline(scale * level, color="#777777", linestyle=(0, (1, 2)), linewidth=1.2, label=label)
+
+
+def printed(ax, x: Any, values: Any, color: Any, *, label: str = "published", **options: Any) -> None:
+    """What the paper prints for the same setting: hollow diamonds, of the colour of ours; one entry in the legend.
+
+    Args:
+      values: in the axis' unit; None where the paper prints nothing.
+    """
+    style = {"marker": "D", "markersize": 7, "linestyle": "none", "markerfacecolor": "white", "markeredgewidth": 1.4}
+    known = any(line.get_label() == label for line in ax.lines)
+    values = np.array([np.nan if value is None else value for value in np.atleast_1d(np.array(values, object))], float)
+    style |= {"markeredgecolor": color, "zorder": 4, "label": "_nolegend_" if known else label}
+    ax.plot(np.atleast_1d(x), values, **style | options)
+
+
+def unlabelled(fig) -> list[str]:
+    """Lines that show data in a marker or line style that no legend of the figure has: descriptions, none if all do.
+
+    A line that is labelled otherwise, by a text beside it or by its axis, says so: `line.set_gid("labelled")`.
+    """
+    legends = [*fig.legends, *(legend for ax in fig.axes if (legend := ax.get_legend()))]
+
+    def style(line) -> tuple[str, str]:
+        return str(line.get_marker()), str(line.get_linestyle())
+
+    handles = [handle for legend in legends for handle in legend.legend_handles if hasattr(handle, "get_marker")]
+    known = {style(handle) for handle in handles}
+    plain = ("None", "-")
+    return [
+        f"{ax.get_title() or 'a panel'}: marker {style(line)[0]}, line {style(line)[1]}"
+        for ax in fig.axes
+        for line in ax.lines
+        if line.get_visible()
+        and len(line.get_xdata())
+        and style(line) not in known | {plain}
+        and line.get_gid() is None
+    ]
+
+
+def device_curves(history: History, ax, *, scale: float = 100.0) -> None:
+    """Every client's accuracy over the rounds as a thin line, their mean as a thick black one; the first seed's.
+
+    Args:
+      scale: factor on the values (100: percent).
+    """
+    import matplotlib as mpl
+
+    clients = scale * history.client_curves[0].T
+    for curve, colour in zip(clients, mpl.colormaps["turbo"](np.linspace(0.05, 0.95, len(clients))), strict=True):
+        ax.plot(history.rounds, curve, color=colour, linewidth=0.8, alpha=0.7)
+    ax.plot(history.rounds, clients.mean(axis=0), color="black", linewidth=2)
+    ax.set(xlabel="communication round")
+
+
+def client_distribution(histories: Mapping[str, History], ax=None, *, scale: float = 100.0):
+    """Every client's accuracy at the end, of all seeds: a violin a run, named beside it, in it the median and half.
+
+    Args:
+      scale: factor on the values (100: percent).
+
+    Returns: the axes.
+
+    >>> client_distribution(histories, ax).set(xlabel="each client at the end (%)")  # doctest: +SKIP
+    """
+    import matplotlib.pyplot as plt
+    import seaborn
+
+    ax = ax or plt.subplots()[1]
+    looks = [look(name.rpartition("/")[2], position) for position, name in enumerate(histories)]
+    found = [run.client_accuracy.ravel() for run in histories.values()]
+    names = np.repeat(list(histories), [len(values) for values in found])
+    seaborn.violinplot(  # boxplot calls what matplotlib 3.13 will not have
+        x=scale * np.concatenate(found),
+        y=names,
+        hue=names,
+        palette=[style["color"] for style in looks],
+        cut=0,
+        density_norm="width",
+        inner="box",
+        inner_kws={"color": "black"},
+        linewidth=0.8,
+        saturation=1,
+        alpha=0.5,
+        legend=False,
+        ax=ax,
+    )
+    for line in ax.lines:
+        line.set_gid("labelled")  # by the axis
+    ax.set_yticks(range(len(looks)), [style["label"] for style in looks])
+    ax.set(xlabel="accuracy of each client", ylabel="")
+    ax.grid(visible=False, axis="y")
+    return ax
+
+
+def spread(values: Sequence[float]) -> dict[str, float | int | None]:
+    """{'mean', 'std', 'n'} of a number a seed, for `save_figure`. One seed says nothing of others: its std is None.
+
+    >>> spread([1, 2, 3]), spread([2])
+    ({'mean': 2.0, 'std': 1.0, 'n': 3}, {'mean': 2.0, 'std': None, 'n': 1})
+    """
+    values = np.asarray(values, float)
+    std = float(values.std(ddof=1)) if len(values) > 1 else None
+    return {"mean": float(values.mean()), "std": std, "n": len(values)}
+
+
+def summary(
+    histories: Mapping[str, History], metric: str = "accuracy", *, last: int = 10, scale: float = 1.0
+) -> dict[str, dict[str, float | int | None]]:
+    """`spread` over seeds of each run's mean over the last rounds: the `metrics` of `save_figure`."""
+    return {name: spread(scale * history.final(metric, last).astype(float)) for name, history in histories.items()}
+
+
+def accuracy_and_gap(histories: Mapping[str, History]) -> dict[str, dict[str, float | int | None]]:
+    """'<run>/accuracy' and '<run>/gap', percent: `summary` of the last tenth of each run's rounds, at least of ten."""
+    return {
+        f"{name}/{measure}": summary({name: run}, metric, last=max(run.num_rounds // 10, 10), scale=100)[name]
+        for measure, metric in (("accuracy", "accuracy"), ("gap", "accuracy_gap"))
+        for name, run in histories.items()
+    }
+
+
+def comparison(rows: Iterable[Mapping[str, Any]], digits: int = 2):
+    """The verdict's table: ours, published, gap, as a styled pandas DataFrame.
+
+    Args:
+      rows: mappings with 'name' and 'ours', and if there is one 'published' (of the same setting) and 'holds'.
+    """
+    import pandas as pd
+
+    def gap(row):
+        both = isinstance(row.get("ours"), int | float) and isinstance(row.get("published"), int | float)
+        return row["ours"] - row["published"] if both else None
+
+    marks = {True: "✔", False: "✘", None: ""}
+    table = pd.DataFrame(
+        [
+            {
+                "": row["name"],
+                "ours": row["ours"],
+                "published": row.get("published"),
+                "gap": gap(row),
+                "holds": marks[None if row.get("holds") is None else bool(row["holds"])],
+            }
+            for row in rows
+        ]
+    )
+    if not table["holds"].any():
+        table = table.drop(columns="holds")
+    style = table.style.hide(axis="index")
+    if "holds" in table:
+        colours = {"✔": "color: #009E73", "✘": "color: #D55E00"}
+        style = style.map(lambda mark: colours.get(mark, ""), subset=["holds"])
+    return style.format(precision=digits, na_rep="–", thousands=",")

@@ -1,0 +1,89 @@
+"""One hyper-parameter swept, on one federation or several: its runs, their curves, and the order that it brings about.
+
+Runs are named "column/value", a column being a federation or a variant of the algorithm.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from fedlab_lite.engine import History
+from fedlab_lite.plots import style
+from fedlab_lite.runs import Settings
+
+DATA = {"fashion_mnist": "Fashion-MNIST", "cifar10": "CIFAR-10", "cifar100": "CIFAR-100", "femnist": "FEMNIST"}
+DATA |= {"shakespeare": "Shakespeare", "harbox": "HARBox"}
+
+
+def by_column(histories: Mapping[str, History], option: str) -> dict[str, dict[float, History]]:
+    """Column -> value of an option of the algorithm -> run; runs whose algorithm has no such option are left out."""
+    found: dict[str, dict[float, History]] = {}
+    for name, run in histories.items():
+        options = dict(run.settings.algorithm_options) if run.settings else {}
+        if option in options:
+            found.setdefault(name.rpartition("/")[0], {})[options[option]] = run
+    return found
+
+
+def federation(settings: Settings) -> str:
+    """Two lines that name a federation: its data, its clients and how they were dealt to.
+
+    >>> federation(Settings(dataset="cifar10", partition="by_label", num_clients=100, classes_per_client=5))
+    'CIFAR-10\\n100 clients, 5 classes each'
+    """
+    dealt = dict.fromkeys(("by_label", "by_class_cycle"), f"{settings.classes_per_client} classes each")
+    dealt |= {
+        **dict.fromkeys(("dirichlet", "dirichlet_capped"), f"Dirichlet {settings.alpha:g}"),
+        "natural": "by writer" if settings.dataset != "shakespeare" else "by role",
+    }
+    how = dealt.get(settings.partition, settings.partition)
+    return f"{DATA.get(settings.dataset, settings.dataset)}\n{settings.num_clients} clients, {how}"
+
+
+def sweep_look(value: float, values: Sequence[float], symbol: str = r"\rho") -> dict[str, object]:
+    """'color' (dark to light with the value), 'marker', 'label' and size of a value among those that were tried."""
+    import matplotlib as mpl
+
+    position = list(values).index(value)
+    colour = mpl.colormaps["viridis"](0.92 * position / max(1, len(values) - 1))
+    return {"color": colour, "marker": "osD^vP"[position % 6], "label": f"${symbol}$ = {value:g}", "markersize": 4}
+
+
+def sweep_curves(
+    runs: Mapping[float, History], metric: str, ax, *, scale: float = 1.0, begin: int = 0, symbol: str = r"\rho"
+) -> None:
+    """A line for each value, the mean over seeds with plus/minus one standard deviation as a band.
+
+    A run that diverged ends where its loss does, and is named in the panel.
+
+    Args:
+      scale: factor on the values (100 for percent).
+      begin: the first evaluation that is drawn; 1 where a metric is 0 before training and the axis logarithmic.
+    """
+    for value, run in runs.items():
+        curve = scale * np.where(np.isfinite(run.metrics["loss"]), run.metrics[metric], np.nan)[:, begin:]
+        style.mean_and_band(ax, run.rounds[begin:], curve, sweep_look(value, list(runs), symbol))
+    lost = [f"{value:g}" for value, run in runs.items() if any(run.diverged)]
+    if lost:
+        text = {"transform": ax.transAxes, "fontsize": 8, "color": "#B00000"}
+        ax.text(0.03, 0.03, f"diverged: ${symbol}$ = {', '.join(lost)}", **text)
+    ax.set(xlabel="communication round")
+
+
+def rank_correlation(values: Sequence[float], results: Sequence[np.ndarray]) -> np.ndarray:
+    """Spearman's, of the values tried and what each gave (an array `[S]`, one number a seed); `[S]`.
+
+    nan for a seed with a result that is not finite, or with the same result for all values.
+
+    >>> rank_correlation([0.1, 1, 10], [np.array([3.0, 3.0]), np.array([2.0, 1.0]), np.array([1.0, 2.0])]).tolist()
+    [-1.0, -0.5]
+    """
+
+    from scipy.stats import spearmanr
+
+    def of_seed(column: np.ndarray) -> float:
+        told = np.isfinite(column).all() and len(set(column.tolist())) > 1
+        return round(float(spearmanr(values, column).statistic), 12) if told else math.nan
+
+    return np.array([of_seed(column) for column in np.stack(results).astype(float).T])

@@ -1,0 +1,94 @@
+"""What a run works on, put together from its settings: the algorithm; data, network and graph as a `Problem`."""
+
+import hashlib
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+
+from fedlab_lite.algorithms import make_algorithm
+from fedlab_lite.data import Federated, which
+from fedlab_lite.data import federated as federated_data
+from fedlab_lite.engine import Algorithm, Problem, fusion_weights, make_graph
+from fedlab_lite.nn import Model, make_model, models_for
+from fedlab_lite.runs.settings import Settings
+from fedlab_lite.util import InputError, files
+
+
+@lru_cache(maxsize=2)
+def _data(data_dir: Path, stamp: object, dataset: str, **options):
+    return federated_data(dataset, **options)
+
+
+def algorithm_of(settings: Settings) -> Algorithm:
+    """The algorithm of a run with its hyper-parameters."""
+    return make_algorithm(settings.algorithm, **dict(settings.algorithm_options))
+
+
+def build_problem(settings: Settings) -> Problem:
+    """Data and model of the settings. Raises `InputError`, or `MissingDataError` for real data that is not here."""
+    asked = ("partition", "num_clients", "classes_per_client", "alpha", "train_size", "test_size", "common_test")
+    asked += ("shared_size", "shared_alpha")
+    options = {name: getattr(settings, name) for name in asked}
+    options["seed"] = settings.data_seed
+    federated = _data(files.data_dir(), which.stamp(settings.dataset), settings.dataset, **options)
+    model = _model(settings, federated)
+    if settings.budgets:
+        _check_budgets(settings, model)
+        federated = replace(federated, budget=np.array(settings.budgets, np.int32))
+    seen, newcomers, validation = federated, None, None
+    if settings.unseen_clients:
+        seen, newcomers = federated.split(settings.unseen_clients, settings.data_seed)
+    if settings.validation_size:
+        seen, validation = seen.hold_out(settings.validation_size, settings.data_seed)
+    iterations = np.ones_like(seen.size) if seen.budget is None else seen.budget
+    weight = fusion_weights(settings.fusion, seen.size, iterations)
+    graph = None
+    if settings.graph:
+        edges = {name: getattr(settings, name) for name in ("num_edges", "edge_probability")}
+        edges["seed"] = settings.graph_seed
+        graph = make_graph(settings.graph, seen.num_clients, **edges)
+    parts = {"newcomers": newcomers, "validation": validation, "graph": graph, "weight": weight}
+    parts |= {"judge_training": settings.judge_training}
+    return Problem(seen, model, channel=settings.channel(), **parts)
+
+
+def _model(settings: Settings, federated: Federated) -> Model:
+    """The network of the settings for these data; the error where it cannot take them says which can."""
+    sequences = federated.task == "next_character"
+    why = f"{settings.model} gives one answer a row, and {settings.dataset} has one a character"
+    try:
+        options = dict(settings.model_options)
+        model = make_model(settings.model, federated.input_shape, federated.num_classes, **options)
+        if model.per_position == sequences:
+            return model
+    except InputError as error:
+        why = str(error)
+    others = models_for(federated.input_shape, federated.num_classes, sequences)
+    if settings.model in others:  # with other options
+        raise InputError(why)
+    raise InputError(
+        f"{why}. Networks that take {settings.dataset}, rows of shape {federated.input_shape}: {', '.join(others)}"
+    )
+
+
+def _check_budgets(settings: Settings, model: Model) -> None:
+    if model.solve is None:
+        raise InputError(f"budgets are for equilibrium models; {settings.model} has no solver, leave them out")
+    if max(settings.budgets) > model.solve.max_iter:
+        raise InputError(
+            f"a client's budget is {max(settings.budgets)} iterations, but {settings.model} makes "
+            f"{model.solve.max_iter} at most; raise the model's max_iter or lower the budget"
+        )
+    if settings.fusion.startswith("iterations") and model.solve.tol > 0:
+        raise InputError(
+            f"fusion {settings.fusion!r} weighs clients by the iterations they make, but with tol = {model.solve.tol} "
+            "samples stop before their budget is used up; set the model's tol to 0"
+        )
+
+
+def data_fingerprint(problem: Problem) -> str:
+    """A hash of what the clients train on and are judged with, newcomers and held-out rows among them."""
+    parts = [part.fingerprint() for part in (problem.data, problem.newcomers, problem.validation) if part is not None]
+    return parts[0] if len(parts) == 1 else hashlib.sha256("".join(parts).encode()).hexdigest()

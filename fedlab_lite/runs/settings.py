@@ -1,0 +1,195 @@
+"""Settings: everything that decides a run's numbers, as one typed, frozen, hashable record."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any, get_args
+
+from fedlab_lite.algorithms import algorithm_defaults, algorithm_options, make_algorithm
+from fedlab_lite.data import PARTITIONS, which
+from fedlab_lite.engine import FUSIONS, GRAPHS, Budget, Channel
+from fedlab_lite.nn import MODELS, model_defaults
+from fedlab_lite.runs.checks import RANGES, check, check_type
+from fedlab_lite.util import InputError, choose
+
+Options = tuple[tuple, ...]  # sorted pairs (name, value)
+
+
+def model_option_types(name: str) -> dict[str, type]:
+    """The options of a model and their types, read off their defaults."""
+    choose("model", name, MODELS)
+    return {option: type(default) for option, default in model_defaults(name).items()}
+
+
+def _normal(value, hint):
+    """Ints where floats belong and lists where tuples belong have one spelling, so equal settings are equal."""
+    if isinstance(value, list | tuple):
+        return tuple(float(each) if float in get_args(hint)[:1] else each for each in value)
+    wants_float = float in (hint, *get_args(hint)) and int not in get_args(hint)
+    return float(value) if wants_float and isinstance(value, int) else value
+
+
+def _options(kind: str, name: str, options, types: Mapping[str, type]) -> Options:
+    try:
+        pairs = dict(options)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{kind}_options are a dictionary, or pairs (name, value), not {options!r}") from error
+    for option, value in pairs.items():
+        choose(f"option of {kind} {name}", option, types)
+        check_type(f"{option} of {kind} {name}", value, types[option])
+    return tuple(sorted((option, _normal(value, types[option])) for option, value in pairs.items()))
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What `run` takes. Equal settings are one run; a name or a value that cannot be is an `InputError` right here.
+
+    Example:
+      >>> settings = Settings(algorithm="fedavg", algorithm_options={"lr": 0.1}, num_rounds=3)
+      >>> settings.algorithm_options
+      (('lr', 0.1),)
+      >>> Settings.from_dict(settings.to_dict()) == settings
+      True
+    """
+
+    dataset: str = "glyphs"  # embedded ('digits', 'textures', ...), published, or <name>.npz in FEDLAB_DATA
+    partition: str = "natural"  # 'iid', 'by_label', 'by_class_cycle', 'dirichlet', 'dirichlet_capped', 'natural'
+    num_clients: int = 20
+    unseen_clients: int = 0  # of them, drawn at random: they take no part and join when the others are judged
+    classes_per_client: int = 2  # for 'by_label' and 'by_class_cycle'
+    alpha: float = 0.5  # for 'dirichlet' and 'dirichlet_capped'
+    train_size: int | None = None  # training rows over all clients; None: all there are
+    test_size: int | None = None
+    common_test: bool = False  # every client is judged on all test rows
+    validation_size: float = 0.0  # share of every client's training rows that is held out, to tune by
+    judge_training: bool = False  # judge every client's model on its training rows as well: '<metric>_training'
+    shared_size: int = 0  # |D_s|, training rows held out for everybody, without labels
+    shared_alpha: float = 0.0  # their label mix: 0: that of the data; else drawn from Dir(shared_alpha)
+    data_seed: int = 0  # draws data and partition
+    model: str = "mlp"
+    model_options: Options = ()  # pairs, or a dictionary
+    algorithm: str = "fedavg"
+    algorithm_options: Options = ()
+    num_rounds: int = 10  # T, communication rounds
+    cohort_size: int | None = None  # |S_t|, clients a round; None: all
+    budgets: tuple[int, ...] = ()  # k_n, solver iterations that each client can afford; (): all that the model makes
+    graph: str = ""  # who talks to whom where there is no server: 'ring', 'star', 'random', 'complete'; '': a server
+    num_edges: int | None = None  # of a 'random' graph; None: as many as the ring
+    edge_probability: float | None = None  # of a 'random' graph, in place of num_edges
+    graph_seed: int = 0  # draws a 'random' graph
+    fusion: str = "own"  # what a client counts in the average: 'own' (the algorithm's), or another rule of `fusion`
+    message_clip: float | None = None  # longest message, in L2 norm; None: as long as it is
+    message_noise: float | None = None  # Gaussian noise on messages, its standard deviation in units of message_clip
+    message_bits: int | None = None  # bits a number of a message; None: as it is
+    message_loss: float | None = None  # probability that a message does not arrive
+    privacy_budget: tuple[float, ...] = ()  # (epsilon, delta) that a client's messages may add up to; then a run stops
+    eval_every: int = 1  # rounds between evaluations; the last round is always evaluated
+    seeds: tuple[int, ...] = (0,)  # one trajectory each: initial params, cohorts, order of rows
+
+    def __post_init__(self):
+        model_types = model_option_types(self.model) if isinstance(self.model, str) else {}
+        algorithm_types = algorithm_options(self.algorithm) if isinstance(self.algorithm, str) else {}
+        new = {
+            "model_options": _options("model", self.model, self.model_options, model_types),
+            "algorithm_options": _options("algorithm", self.algorithm, self.algorithm_options, algorithm_types),
+        }
+        for field in fields(self):
+            value = new.get(field.name, getattr(self, field.name))
+            (check if field.name in RANGES else check_type)(field.name, value, field.type)
+            object.__setattr__(self, field.name, _normal(value, field.type))
+        if not self.graph:
+            object.__setattr__(self, "edge_probability", None)  # decides nothing, so it is no part of a run's name
+        make_algorithm(self.algorithm, **dict(self.algorithm_options))
+        self._check_ranges()
+
+    def _check_ranges(self) -> None:
+        which.check(self.dataset)
+        choose("partition", self.partition, PARTITIONS)
+        self.channel()
+        if self.unseen_clients >= self.num_clients:
+            raise InputError(
+                f"unseen_clients is {self.unseen_clients} of {self.num_clients} clients; at least one must train, "
+                "so choose 0 or more, and fewer than num_clients"
+            )
+        training = self.num_clients - self.unseen_clients
+        if self.cohort_size is not None and self.cohort_size > training:
+            raise InputError(
+                f"cohort_size {self.cohort_size} is more than the {training} clients that train; None takes all of them"
+            )
+        if self.budgets and (len(self.budgets) != self.num_clients or min(self.budgets) < 1):
+            raise InputError(
+                f"budgets are {list(self.budgets)}; give one number of solver iterations, 1 or more, to each of the "
+                f"{self.num_clients} clients, or none at all"
+            )
+        self.privacy()
+        choose("fusion", self.fusion, FUSIONS)
+        if self.graph:
+            choose("graph", self.graph, GRAPHS)
+        if len(set(self.seeds)) != len(self.seeds):
+            raise InputError(f"seeds must be different from each other, got {self.seeds}")
+
+    def channel(self) -> Channel | None:
+        """What happens to messages; None: nothing."""
+        options = {name: getattr(self, f"message_{name}") for name in ("clip", "noise", "bits", "loss")}
+        return Channel(**options) if any(value is not None for value in options.values()) else None
+
+    def privacy(self, messages: int = 1) -> Budget | None:
+        """What may be spent on privacy, where a client sends so many messages a round; None: no limit.
+
+        It is local: the server sees each message, and any two that a client could have sent lie 2 `message_clip` apart
+        at most, so the noise multiplier is half of `message_noise`. Who is not sampled in a round spends as much.
+        """
+        if not self.privacy_budget:
+            return None
+        if len(self.privacy_budget) != 2:
+            raise InputError(f"privacy_budget is a pair (epsilon, delta), got {self.privacy_budget}")
+        if not self.message_noise:
+            raise InputError(
+                "a privacy_budget is spent on messages with noise, and these have none: any number of them would break "
+                "it; set message_noise and message_clip as well"
+            )
+        return Budget(*self.privacy_budget, noise_multiplier=self.message_noise / 2, messages=messages)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> "Settings":
+        """Settings from a dictionary (JSON, TOML). Raises `InputError`, with a suggestion, for unknown names."""
+        for name in values:
+            choose("setting", name, setting_types())
+        return cls(**values)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The settings as JSON can hold them; options become dictionaries."""
+        values = asdict(self)
+        return values | {name: dict(values[name]) for name in ("model_options", "algorithm_options")}
+
+    def canonical(self) -> str:
+        """What one seed's trajectory is named by: one line of JSON of what is not a default, the seeds left out.
+
+        So a spelled-out default, or one that a later version adds, names the same run. What a run is about is always in
+        it: data, model, algorithm, numbers of clients and rounds.
+
+        >>> Settings(dataset="embedded:digits").canonical() == Settings(dataset="digits").canonical()
+        True
+        """
+        always = {"dataset", "model", "algorithm", "num_clients", "num_rounds"}
+        named = {
+            field.name: getattr(self, field.name)
+            for field in fields(self)
+            if field.name in always or (field.name != "seeds" and getattr(self, field.name) != field.default)
+        }
+        named["dataset"] = self.dataset.removeprefix("embedded:")  # the same rows, called by their full name
+        for kind, defaults in (
+            ("model_options", model_defaults(self.model)),
+            ("algorithm_options", algorithm_defaults(self.algorithm)),
+        ):
+            named[kind] = {name: value for name, value in getattr(self, kind) if value != defaults[name]}
+        return json.dumps(named, sort_keys=True, separators=(",", ":"))
+
+    def describe(self) -> str:
+        """A few words for a progress bar."""
+        return f"{self.algorithm} · {self.model} · {self.dataset}"
+
+
+def setting_types() -> dict[str, Any]:
+    """Names and types of the settings themselves (options of models and algorithms apart)."""
+    return {field.name: field.type for field in fields(Settings)}

@@ -1,0 +1,262 @@
+"""The run store: finished runs, checkpoints and final states as files that are whole or not there.
+
+| file                | holds                                                  | format                                |
+| ---                 | ---                                                    | ---                                   |
+| `<name>.npz`        | a finished run: curves and how it was run              | numpy arrays and JSON, at most 1 MB   |
+| `<name>.curves.npz` | all clients' curves, float16, where 1 MB is too little | numpy arrays and JSON                 |
+| `<name>.<what>.npz` | numbers that a figure took from the final state        | numpy arrays and JSON                 |
+| `<name>.ckpt`       | an unfinished run: state, next round, curves so far    | msgpack after a line with its SHA-256 |
+| `<name>.state`      | a finished run's final state, on request               | the same                              |
+
+A run is one trajectory: settings with one seed. Its name says what decides its numbers (see `runs.run_name`), so
+a file never goes stale. Finished runs are looked for in `$FEDLAB_RUNS`, then among those behind the committed figures,
+`figures/<paper>/runs/`; files are written to the former. No pickle anywhere: reading a file cannot run code.
+"""
+
+import contextlib
+import hashlib
+import io
+import json
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import jax
+import numpy as np
+from flax import serialization
+
+from fedlab_lite.engine import History, to_host
+from fedlab_lite.util import (
+    CorruptFileError,
+    InputError,
+    cannot_write,
+    figures_dir,
+    runs_dir,
+    sha256_of_arrays,
+    write_atomic,
+)
+
+MAX_BYTES = 1_000_000  # a finished run: small enough to send around by the hundred
+_HEADER = b"fedlab 1 sha256 "
+
+
+_META = ("message_bytes", "num_params", "seconds", "data_source", "data_fingerprint", "device", "versions", "diverged")
+_META += ("seeds", "num_rounds", "about", "headline", "constant", "test_labels", "trajectories_at_once")
+
+
+def path(name: str, kind: str) -> Path:
+    """Where `kind` ('npz', 'curves.npz', 'ckpt', 'state') of the run `name` is written: in the store, nowhere else."""
+    if "/" in kind or "\\" in kind:
+        raise InputError(f"{kind!r} is part of a file's name in {runs_dir()}; take letters, digits and dashes")
+    return runs_dir() / f"{name}.{kind}"
+
+
+def find(name: str, kind: str = "npz") -> Path | None:
+    """Where `kind` of a finished run is: in the store, or behind a committed figure; None: nowhere."""
+    places = (folder / f"{name}.{kind}" for folder in folders())
+    return next((place for place in places if place.exists()), None)
+
+
+def folders() -> list[Path]:
+    """Where finished runs lie: the store, and those behind the committed figures."""
+    return [runs_dir(), *sorted(figures_dir().glob("*/runs"))]
+
+
+def remove(file: Path) -> None:
+    """Of several processes that compute together, the first one removes; one that cannot be removed stays."""
+    if jax.process_index() == 0:
+        with contextlib.suppress(OSError):
+            file.unlink(missing_ok=True)
+
+
+def agree(name: str) -> None:
+    """Raise `InputError` unless all processes that compute together are about to train the same run."""
+    if jax.process_count() == 1:
+        return
+    from jax.experimental import multihost_utils
+
+    own = np.frombuffer(hashlib.sha256(name.encode()).digest(), np.uint8)
+    names = multihost_utils.process_allgather(own)
+    if (names != names[0]).any():
+        raise InputError(
+            f"process {jax.process_index()} is about to train {name}, another process something else; "
+            "start all processes with the same command, settings, data and version"
+        )
+
+
+def first_says(value: bool) -> bool:
+    """The first process's answer, for all."""
+    if jax.process_count() == 1:
+        return value
+    from jax.experimental import multihost_utils
+
+    return bool(multihost_utils.broadcast_one_to_all(np.array(value)))
+
+
+def corrupt(file: Path, reason: str) -> CorruptFileError:
+    return CorruptFileError(
+        f"{file} is corrupt ({reason}). Nothing was changed; `--force` (or `run(..., force=True)`) sets the file aside "
+        f"as {file.name}.corrupt and recomputes the run."
+    )
+
+
+def set_aside(name: str) -> None:
+    """Forget the run: what can be read is removed, what cannot is renamed to `<name>.corrupt`."""
+    taken = [
+        (file, load_arrays) for file in runs_dir().glob(f"{name}.*npz")
+    ]  # histories, and numbers from final states
+    for file, read in [*taken, (path(name, "ckpt"), load_tree), (path(name, "state"), load_tree)]:
+        try:
+            try:
+                if read(file) is not None:
+                    file.unlink()
+            except CorruptFileError:
+                file.replace(file.with_name(f"{file.name}.corrupt"))
+        except OSError as error:  # a read-only disk; a second directory in its place
+            raise cannot_write(file, error) from error
+
+
+def sweep() -> None:
+    """Remove what processes that were killed while writing have left; an hour old, so nobody writes it any more."""
+    for file in runs_dir().glob(".*.tmp"):
+        with contextlib.suppress(OSError):
+            if time.time() - file.stat().st_mtime > 3600:
+                file.unlink()
+
+
+def _digest(arrays: dict[str, np.ndarray], meta: dict) -> str:
+    return sha256_of_arrays(dict(sorted(arrays.items())), json.dumps(meta, sort_keys=True).encode())
+
+
+def save_arrays(file: Path, arrays: dict[str, np.ndarray], meta: dict) -> Path:
+    """Write arrays and a dictionary that JSON can hold; a checksum over everything goes in with them."""
+    return _write(file, _packed(arrays, meta))
+
+
+def _packed(arrays: dict[str, np.ndarray], meta: dict) -> bytes:
+    text = json.dumps(meta | {"checksum": _digest(arrays, meta)}, sort_keys=True)
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, **arrays, meta=np.frombuffer(text.encode(), np.uint8))
+    return buffer.getvalue()
+
+
+def _write(file: Path, content: bytes) -> Path:
+    """Of several processes that compute together, the first one writes."""
+    return write_atomic(file, content) if jax.process_index() == 0 else file
+
+
+def _content(file: Path) -> bytes | None:
+    """None where there is no such file; `CorruptFileError` for one that cannot be read, a directory among them."""
+    try:
+        return file.read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise corrupt(file, error.strerror or str(error)) from error
+
+
+def load_arrays(file: Path) -> tuple[dict[str, np.ndarray], dict] | None:
+    """What `save_arrays` wrote, None where there is no such file; `CorruptFileError` otherwise."""
+    content = _content(file)
+    if content is None:
+        return None
+    try:
+        with np.load(io.BytesIO(content), allow_pickle=False) as archive:
+            arrays = dict(archive)
+        meta = json.loads(arrays.pop("meta").tobytes())
+        checksum = meta.pop("checksum")
+    except Exception as error:  # whatever a damaged or crafted archive makes of zip and NumPy
+        raise corrupt(file, f"{type(error).__name__}: {error}") from error
+    if checksum != _digest(arrays, meta):
+        raise corrupt(file, "its checksum does not match its content")
+    return arrays, meta
+
+
+def save_history(name: str, history: History) -> Path:
+    """Store a finished run. One that is larger than a file may be has its clients' curves in a second file, as float16.
+
+    The accuracies at the end stay what they were to the last digit.
+    """
+    arrays = {f"metric {metric}": values for metric, values in history.metrics.items()}
+    arrays |= {"rounds": history.rounds, "client_curves": history.client_curves}
+    meta = {field: getattr(history, field) for field in _META}
+    content = _packed(arrays, meta)
+    if len(content) > MAX_BYTES:
+        curves = {"client_curves": arrays.pop("client_curves").astype(np.float16)}
+        save_arrays(path(name, "curves.npz"), curves, {})
+        content = _packed(arrays | {"client_accuracy": history.client_accuracy}, meta)
+    return _write(path(name, "npz"), content)
+
+
+def load_history(name: str) -> History | None:
+    """A finished run, None where there is none. Raises `CorruptFileError`."""
+    file = find(name)
+    found = load_arrays(file) if file else None
+    if found is None:
+        return None
+    arrays, meta = found
+    if (final := arrays.pop("client_accuracy", None)) is not None:
+        apart = find(name, "curves.npz")
+        curves = apart and load_arrays(apart)
+        if not curves:
+            raise corrupt(file, f"{name}.curves.npz, which has its clients' curves, is missing")
+        arrays["client_curves"] = curves[0]["client_curves"].astype(np.float32)
+        arrays["client_curves"][:, -1] = final
+    metrics = {key.removeprefix("metric "): array for key, array in arrays.items() if key.startswith("metric ")}
+    meta |= {"diverged": tuple(meta["diverged"]), "seeds": tuple(meta["seeds"])}
+    return History(metrics=metrics, rounds=arrays["rounds"], client_curves=arrays["client_curves"], **meta)
+
+
+def publish(names: Sequence[str], folder: Path) -> list[Path]:
+    """Copy what is stored of finished runs (histories, numbers taken from final states) to the folder of a figure."""
+    copies = []
+    for name in names:
+        for file in ((found := find(name)) and sorted(found.parent.glob(f"{name}.*npz"))) or []:
+            copies.append(folder / file.name)
+            if file.parent != folder:
+                write_atomic(copies[-1], file.read_bytes())
+    return copies
+
+
+def save_tree(file: Path, tree: dict) -> Path:
+    """Write a dictionary of arrays, numbers and text."""
+    payload = serialization.msgpack_serialize(tree)
+    header = _HEADER + hashlib.sha256(payload).hexdigest().encode() + b"\n"
+    return _write(file, header + payload)
+
+
+def load_tree(file: Path) -> dict | None:
+    """The dictionary that `save_tree` wrote, None where there is no such file; `CorruptFileError` otherwise."""
+    content = _content(file)
+    if content is None:
+        return None
+    header, _, payload = content.partition(b"\n")
+    if header != _HEADER + hashlib.sha256(payload).hexdigest().encode():
+        raise corrupt(file, "its checksum does not match its content")
+    return serialization.msgpack_restore(payload)
+
+
+def pack(tree) -> dict[str, np.ndarray]:
+    """The leaves of a pytree (arrays, PRNG keys too) as numpy arrays by their number."""
+
+    def to_numpy(leaf):
+        return to_host(jax.random.key_data(leaf) if _is_key(leaf) else leaf)
+
+    return {str(index): to_numpy(leaf) for index, leaf in enumerate(jax.tree.leaves(tree))}
+
+
+def unpack(file: Path, leaves: dict[str, np.ndarray], like):
+    """The pytree of `like`'s structure, shapes and types that `pack` took apart; `CorruptFileError` if they differ."""
+    shapes, structure = jax.tree.flatten(like)
+    found = [leaves[str(index)] for index in range(len(leaves))]
+    raw = [jax.eval_shape(jax.random.key_data, leaf) if _is_key(leaf) else leaf for leaf in shapes]
+    if [(a.shape, a.dtype) for a in found] != [(b.shape, b.dtype) for b in raw]:
+        raise corrupt(file, "it holds arrays of other shapes than this run's")
+    rebuilt = [
+        jax.random.wrap_key_data(array) if _is_key(leaf) else array for array, leaf in zip(found, shapes, strict=True)
+    ]
+    return jax.tree.unflatten(structure, rebuilt)
+
+
+def _is_key(leaf) -> bool:
+    return jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key)

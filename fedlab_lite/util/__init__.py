@@ -1,0 +1,25 @@
+"""Errors, paths and progress reporting.
+
+The lowest room: it knows nothing of federated learning, and every other room may use it.
+"""
+
+from fedlab_lite.util.errors import (
+    BudgetWarning,
+    CorruptFileError,
+    FedlabError,
+    InputError,
+    MissingDataError,
+    NotStoredError,
+    OutputError,
+    choose,
+)
+from fedlab_lite.util.files import (
+    cache_dir,
+    cannot_write,
+    data_dir,
+    figures_dir,
+    runs_dir,
+    sha256_of_arrays,
+    write_atomic,
+)
+from fedlab_lite.util.progress import progress_bar

@@ -1,0 +1,129 @@
+"""Where things lie, and writing that never leaves half a file. All paths of the project come from here.
+
+| variable       | default                       | holds                                                  |
+| ---            | ---                           | ---                                                    |
+| FEDLAB_CACHE   | the user's cache folder       | embedded data, compiled programs                       |
+| FEDLAB_DATA    | $FEDLAB_CACHE/data            | real data sets: official archives or `<name>.npz`      |
+| FEDLAB_RUNS    | $FEDLAB_CACHE/runs            | the run store: finished runs and checkpoints           |
+| FEDLAB_FIGURES | figures/ of the checkout      | committed results: `<paper>/<stem>.svg .png .json`     |
+
+Where there is no checkout (an installed package), figures and pages go to the working directory.
+"""
+
+import hashlib
+import os
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fedlab_lite.util.errors import OutputError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+def is_checkout() -> bool:
+    """Whether this package is that of a checkout, with notebooks and figures beside it."""
+    return (Path(__file__).resolve().parents[2] / "pyproject.toml").is_file()
+
+
+def project_root() -> Path:
+    """The checkout that holds `notebooks/` and `figures/`; the working directory where the package is installed."""
+    return Path(__file__).resolve().parents[2] if is_checkout() else Path.cwd()
+
+
+def _folder(variable: str, default: Path) -> Path:
+    value = os.environ.get(variable)
+    return Path(value).expanduser() if value else default
+
+
+def cache_dir() -> Path:
+    base = _folder("XDG_CACHE_HOME", Path.home() / ".cache")
+    return _folder("FEDLAB_CACHE", base / "fedlab_lite")
+
+
+def data_dir() -> Path:
+    return _folder("FEDLAB_DATA", cache_dir() / "data")
+
+
+def runs_dir() -> Path:
+    return _folder("FEDLAB_RUNS", cache_dir() / "runs")
+
+
+def figures_dir() -> Path:
+    return _folder("FEDLAB_FIGURES", project_root() / "figures")
+
+
+def drafts_dir() -> Path:
+    """Where results go that are not for committing: `<preset>/<paper>/`."""
+    own = os.environ.get("FEDLAB_FIGURES")
+    return Path(own).expanduser() / "drafts" if own else project_root() / "build" / "figures"
+
+
+def notebooks_dir() -> Path:
+    return project_root() / "notebooks"
+
+
+def rendered_dir() -> Path:
+    """Where executed notebooks go: `<preset>/<paper>/<stem>.ipynb`."""
+    return project_root() / "build" / "notebooks"
+
+
+def sha256_of_arrays(arrays: "Mapping[str, np.ndarray]", first: bytes = b"") -> str:
+    """SHA-256 (hex) of `first` and of the arrays' names, types, shapes and contents, in the mapping's order."""
+    import numpy as np  # here, because the command line begins with this module, and must not take long
+
+    digest = hashlib.sha256(first)
+    for name, array in arrays.items():
+        digest.update(
+            f"{name} {array.dtype.str} {array.shape or (1,)}".encode()
+        )  # a number is hashed as one of one row
+        for block in array.blocks() if hasattr(array, "blocks") else [array]:  # `Rows`, one client after the other
+            digest.update(np.ascontiguousarray(block))
+    return digest.hexdigest()
+
+
+def write_atomic(path: Path, content: bytes) -> Path:
+    """Write `content` to a temporary name beside `path`, flush it to disk, then rename.
+
+    A reader sees the old file or the new one, never a part; two writers of the same path do no harm.
+    Raises `OutputError` (and removes the temporary file) when the folder is read-only or the disk is full.
+    """
+    path = Path(path)
+    temporary = None
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(temporary, 0o644)
+        os.replace(temporary, path)
+    except OSError as error:
+        if temporary is not None:
+            Path(temporary).unlink(missing_ok=True)
+        raise cannot_write(path, error) from error
+    return path
+
+
+def cannot_write(path: Path, error: OSError) -> OutputError:
+    """The error of a file that could not be written, with what may be done about it."""
+    blocking = next((folder for folder in path.parents if folder.exists() and not folder.is_dir()), None)
+    why = f"{blocking} is a file, not a folder" if blocking else f"{error.strerror or error}"
+    return OutputError(
+        f"cannot write {path}: {why}. What was there before is untouched; "
+        f"free some space, make {path.parent} writable, or point its FEDLAB_* variable elsewhere."
+    )
+
+
+def check_writable(folder: Path) -> None:
+    """Raise `OutputError` now, not after hours of work, where nothing can be written to a folder."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(prefix=".", suffix=".tmp", dir=folder) as file:
+            file.write(bytes(2**16))
+            file.flush()
+    except OSError as error:
+        raise cannot_write(folder / "…", error) from error

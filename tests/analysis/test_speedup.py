@@ -1,0 +1,79 @@
+"""Rounds to a target, simulated seconds, slopes: by hand."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from helpers import blobs, history
+
+from fedlab_lite.algorithms import make_algorithm
+from fedlab_lite.analysis import speedup
+from fedlab_lite.engine import train
+from fedlab_lite.runs import Settings, build_problem, run
+from fedlab_lite.util import InputError
+
+RING = {"algorithm": "deprl", "graph": "ring", "model_options": {"width": 8}, "dataset": "digits", "partition": "iid"}
+
+
+@pytest.mark.parametrize(
+    ("curve", "target", "above", "rounds"),
+    [
+        ([0.0, 0.2, 0.6], 0.4, True, 1.5),
+        ([0.0, 0.2, 0.6], 0.2, True, 1.0),
+        ([0.0, 0.2, 0.6], 0.0, True, 0.0),
+        ([0.0, 0.5, 0.3, 0.9], 0.4, True, 0.8),  # the first time counts
+        ([0.0, 0.2, 0.6], 0.7, True, np.nan),
+        ([4.0, 2.0, 1.0], 3.0, False, 0.5),
+        ([4.0, np.nan, np.nan], 3.0, False, np.nan),
+    ],
+)
+def test_rounds_to(curve, target, above, rounds):
+    found = speedup.rounds_to(history([curve, curve]), "accuracy", target, above=above)
+    np.testing.assert_allclose(found, rounds)
+
+
+def test_a_metric_that_is_not_there():
+    with pytest.raises(InputError, match="no metric 'loss_training'"):
+        speedup.rounds_to(history([[0.0, 1.0]], seeds=(0,)), "loss_training", 0.5)
+
+
+def test_a_round_is_the_slowest_workers_steps_and_a_message_to_each_neighbour():
+    settings = Settings(**RING, num_clients=4, train_size=90, test_size=40, num_rounds=0)
+    settings_of_local = Settings(
+        **RING | {"algorithm": "local", "graph": ""}, num_clients=4, train_size=90, num_rounds=0
+    )
+    assert sorted(build_problem(settings).data.size) == [22, 22, 23, 23]
+    assert speedup.local_steps(settings) == 3 * 3  # 23 rows by 10, two passes for the head, one for the body
+    ours = run(settings)
+    computing, sending = speedup.seconds_a_round(settings, ours, step_seconds=0.5, bandwidth=1000.0)
+    assert computing == 4.5
+    assert sending == 2 * 4 * ours.num_params["representation"] / 1000
+    assert speedup.seconds_a_round(settings_of_local, run(settings_of_local), step_seconds=1.0, bandwidth=1.0) == (
+        15,
+        0,
+    )
+
+
+def test_slope_of_a_power():
+    n = np.array([4, 8, 16, 32])
+    np.testing.assert_allclose(speedup.slope(n, np.stack([100 / n, 7 * n**0.5], 1)), [-1, 0.5])
+    assert np.isnan(speedup.slope(n, [1.0, np.nan, 1.0, 1.0]))
+
+
+def test_training_rows_are_judged():
+    """Where the test rows are the training rows, both judgements are the same."""
+    data = blobs(sizes=[6, 9, 4]).data
+    data = replace(data, test_x=data.x, test_y=data.y, test_size=data.size)
+    problem = replace(blobs(sizes=[6, 9, 4]), data=data, judge_training=True)
+    metrics = train(problem, make_algorithm("local", lr=0.1, epochs=1), num_rounds=2).metrics
+    for name in ("loss", "accuracy"):
+        np.testing.assert_array_equal(metrics[f"{name}_training"], metrics[name])
+
+
+def test_judging_training_rows_changes_nothing_else():
+    settings = Settings(**RING, num_clients=4, train_size=80, test_size=40, num_rounds=1, judge_training=True)
+    found, plain = run(settings), run(Settings.from_dict(settings.to_dict() | {"judge_training": False}))
+    assert found.metrics.keys() - plain.metrics.keys() == {"loss_training", "accuracy_training"}
+    for name, values in plain.metrics.items():
+        np.testing.assert_array_equal(values, found.metrics[name])
+    assert not np.array_equal(found.metrics["loss_training"], found.metrics["loss"])

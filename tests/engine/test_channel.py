@@ -1,0 +1,369 @@
+"""What a channel does to a message, to the server's mean and to every algorithm's rounds; and what messages weigh."""
+
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from helpers import KEY, assert_equal, blobs, cohort_of, init, quadratic_problem, round_program, some, step
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedlab_lite.algorithms import ALGORITHMS, make_algorithm
+from fedlab_lite.engine import Channel, make_graph, message_bytes
+from fedlab_lite.engine.channel import counting
+from fedlab_lite.util import InputError
+
+COHORT = jnp.array([0, 2, 3])
+send = jax.jit(lambda channel, message, key: channel(message, key))
+
+
+def message(scale=1.0):
+    a, b = (jax.random.normal(key, shape) for key, shape in zip(jax.random.split(KEY), ((3, 2), (4,)), strict=True))
+    return {"a": scale * a, "b": scale * b}
+
+
+def means_agree(samples, expected):
+    """Of `[n, ...]`, to five standard errors."""
+    samples = np.asarray(samples, float)
+    error = samples.std(0) / len(samples) ** 0.5
+    assert np.all(np.abs(samples.mean(0) - expected) <= 5 * error + 1e-6)
+
+
+# --- one message ------------------------------------------------------------------------------------------------------
+
+
+@given(scale=st.floats(1e-3, 1e3), clip=st.floats(1e-3, 1e3))
+@settings(max_examples=20)
+def test_clip_shortens_to_its_norm_what_is_longer(scale, clip):
+    sent = message(scale)
+    norm, got = float(optax.tree.norm(sent)), send(Channel(clip=clip), sent, KEY)
+    if norm <= clip:
+        assert_equal(got, sent)
+    else:
+        assert float(optax.tree.norm(got)) == pytest.approx(clip, rel=1e-5)
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b * clip / norm, rtol=1e-5), got, sent)
+
+
+def test_what_is_zero_stays_zero():
+    zeros = jax.tree.map(jnp.zeros_like, message())
+    assert_equal(send(Channel(clip=1.0, bits=8), zeros, KEY), zeros)
+
+
+def test_noise_is_a_share_of_the_clip():
+    sent = {"w": jnp.full((200, 100), 1e-4)}  # of norm 0.014
+    got = np.asarray(send(Channel(clip=2.0, noise=0.5), sent, KEY)["w"])
+    assert got.std() == pytest.approx(1.0, rel=0.03)
+    assert abs(got.mean()) < 0.04
+    assert not np.array_equal(got, send(Channel(clip=2.0, noise=0.5), sent, jax.random.fold_in(KEY, 1))["w"])
+
+
+@pytest.mark.parametrize("bits", [2, 8, 16])
+def test_quantised_numbers_keep_their_mean_and_lie_on_the_grid(bits):
+    """Multiples of the largest / (2^(b-1) - 1), within one of what was sent; the largest itself is one of them."""
+    sent = message()
+    keys = jax.random.split(KEY, 3000)
+    got = jax.jit(jax.vmap(Channel(bits=bits), (None, 0)))(sent, keys)
+    levels = 2 ** (bits - 1) - 1
+    for a, b in zip(jax.tree.leaves(got), jax.tree.leaves(sent), strict=True):
+        a, b = np.asarray(a, float), np.asarray(b, float)
+        unit = np.abs(b).max() / levels
+        rounding = 1e-6 * levels  # of float32, in units
+        assert np.abs(a - b).max() / unit <= 1 + rounding
+        np.testing.assert_allclose(a / unit, np.round(a / unit), atol=rounding)
+        assert np.abs(np.round(a / unit)).max() == levels  # b bits hold no more
+        means_agree(a / unit, b / unit)
+
+
+@given(shapes=st.lists(st.lists(st.integers(0, 9), max_size=3), max_size=4), bits=st.integers(2, 16))
+def test_bytes_of_a_message(shapes, bits):
+    arrays = [jax.ShapeDtypeStruct(tuple(shape), jnp.float32) for shape in shapes]
+    sizes = [int(np.prod(shape)) for shape in shapes]
+    assert Channel().message_bytes(arrays) == 4 * sum(sizes)
+    assert Channel(bits=bits, clip=1.0).message_bytes(arrays) == sum((n * bits + 7) // 8 + 4 for n in sizes)
+
+
+def test_bytes_are_those_of_the_types():
+    assert Channel().message_bytes({"h": jnp.zeros(3, jnp.bfloat16), "n": jnp.zeros((), jnp.int32)}) == 10
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"clip": 0.0}, "clips messages to a norm of 0.0; it must be positive"),
+        ({"clip": -1.0}, "clips messages to a norm of -1.0"),
+        ({"clip": float("inf")}, "must be positive and finite"),
+        ({"clip": float("nan")}, "must be positive and finite"),
+        ({"clip": 1.0, "noise": -0.1}, "noise is -0.1"),
+        ({"clip": 1.0, "noise": float("nan")}, "noise is nan"),
+        ({"noise": 0.1}, "clip"),
+        ({"bits": 1}, "1 bits; choose 2 to 16"),
+        ({"bits": 17}, "17 bits; choose 2 to 16"),
+        ({"loss": 1.0}, "probability 1.0"),
+        ({"loss": -0.1}, "probability -0.1"),
+        ({"loss": float("nan")}, "probability nan"),
+    ],
+)
+def test_channels_that_cannot_be(options, words):
+    with pytest.raises(InputError, match=words):
+        Channel(**options)
+
+
+# --- to the server and over links -------------------------------------------------------------------------------------
+
+TARGETS, SIZES = [1.0, 5.0, -2.0], [3, 1, 2]
+CHANGES = {"w": jnp.array([[0.3, -0.2], [-0.1, 0.4], [0.2, 0.1]])}
+
+
+def uplinks(channel, keys, weight=None, changes=CHANGES):
+    """What the server makes of three clients' changes, for every key: `[keys, 2]`."""
+    problem = replace(quadratic_problem(TARGETS, SIZES), channel=channel, weight=weight)
+
+    def one(problem, key):
+        return problem.uplink(problem.everyone(key), changes)["w"]
+
+    return np.asarray(jax.jit(jax.vmap(one, (None, 0)))(problem, keys))
+
+
+def test_the_mean_is_weighted():
+    (got,) = uplinks(None, jax.random.split(KEY, 1))
+    np.testing.assert_allclose(got, np.average(CHANGES["w"], axis=0, weights=SIZES), atol=1e-6)
+
+
+def test_noise_and_quantisation_keep_the_mean():
+    got = uplinks(Channel(clip=1.0, noise=0.3, bits=4), jax.random.split(KEY, 4000))
+    assert got.std() > 0.1
+    means_agree(got, np.average(CHANGES["w"], axis=0, weights=SIZES))
+
+
+def test_loss_keeps_the_mean_of_equal_weights():
+    """Given that anything arrives; 0 where nothing does, which is so in p^3 of all rounds."""
+    got = uplinks(Channel(clip=1.0, noise=0.1, loss=0.5), jax.random.split(KEY, 4000), weight=jnp.ones(3))
+    nothing = ~got.any(1)
+    assert nothing.mean() == pytest.approx(0.125, abs=0.03)
+    means_agree(got[~nothing], np.mean(CHANGES["w"], axis=0))
+
+
+def arrivals(problem, number):
+    """Keys, and who of everybody arrives at the server with each: `[number]` and `[number, clients]`."""
+    keys = jax.random.split(KEY, number)
+    return keys, np.asarray(jax.vmap(lambda key: problem.arrived(problem.everyone(key)))(keys))
+
+
+def test_whose_message_is_lost_does_not_count():
+    channel = Channel(loss=0.5)
+    keys, arrived = arrivals(replace(quadratic_problem(TARGETS, SIZES), channel=channel), 64)
+    assert len({tuple(row) for row in arrived}) == 8  # each client's is lost for itself
+    got = uplinks(channel, keys)
+    for mean, row in zip(got, arrived, strict=True):
+        expected = np.average(np.asarray(CHANGES["w"])[row], axis=0, weights=np.array(SIZES)[row]) if row.any() else 0
+        np.testing.assert_allclose(mean, expected, atol=1e-6)
+
+
+def test_a_clients_message_does_not_depend_on_who_else_sends():
+    problem = replace(blobs(sizes=[5, 5, 5, 5]), channel=Channel(clip=1.0, noise=0.5, bits=6))
+    rows = jax.random.normal(KEY, (4, 3))
+    everybody = problem.transmit(some(0, 1, 2, 3), rows)
+    np.testing.assert_array_equal(problem.transmit(some(3, 1), rows[jnp.array([3, 1])]), everybody[jnp.array([3, 1])])
+    assert len(np.unique(np.asarray(everybody - rows)[:, 0].round(5))) == 4  # noise of one's own
+
+
+def test_an_idle_place_never_arrives():
+    problem = replace(blobs(sizes=[5, 5, 5]), channel=Channel(loss=0.0))
+    assert problem.arrived(some(2, 3, 0)).tolist() == [True, False, True]
+    assert problem.weights(some(2, 3, 0)).tolist() == [5, 0, 5]
+
+
+def test_links_lose_messages_each_for_itself():
+    """What a device makes of its neighbours is the mean of some of them, or its own where it hears of nobody."""
+    graph = make_graph("complete", 4)
+    problem = replace(blobs(sizes=[5, 5, 5, 5]), graph=graph, channel=Channel(loss=0.5))
+    values = jnp.array([1.0, 10.0, 100.0, 1000.0])  # no two subsets have one mean
+    keys = jax.random.split(KEY, 400)
+    got = np.asarray(jax.jit(jax.vmap(lambda key: problem.exchange(problem.everyone(key), values)))(keys))
+    for device in range(4):
+        others = np.delete(np.asarray(values), device)
+        heard = [np.array(list(f"{subset:03b}"), int) > 0 for subset in range(8)]
+        possible = np.array([others[who].mean() if who.any() else values[device] for who in heard])
+        which = np.argmin(np.abs(got[:, device, None] - possible), axis=1)
+        np.testing.assert_allclose(got[:, device], possible[which], rtol=1e-5)
+        assert np.bincount(which, minlength=8).min() > 25  # 50 on average
+
+
+# --- every algorithm --------------------------------------------------------------------------------------------------
+
+VARIANTS = {  # one for each way that a round sends messages
+    "local": ("local", {}),
+    "fedavg": ("fedavg", {}),
+    "fedopt": ("fedopt", {}),
+    "ditto": ("ditto", {}),
+    "fedrep": ("fedrep", {}),
+    "fedbabu": ("fedbabu", {}),
+    "fedpac": ("fedpac", {}),
+    "fedcr": ("fedcr", {"lr": 0.01}),
+    "fedreco": ("fedreco", {}),
+    "fedeq": ("fedeq", {}),
+    "fedeq, argmin": ("fedeq", {"server": "argmin"}),
+    "dec_fedavg": ("dec_fedavg", {}),
+    "dec_fedprox": ("dec_fedprox", {}),
+    "dfedadmm": ("dfedadmm", {}),
+    "cmfd": ("cmfd", {}),
+    "fedf_admm, params": ("fedf_admm", {"share": "params"}),
+    "fedrod": ("fedrod", {}),
+    "dpsgd": ("dpsgd", {}),
+    "dispfl": ("dispfl", {}),
+    "deprl": ("deprl", {}),
+}
+SERVER = ("params", "theta", "server", "mean", "prototypes", "prior")  # entries of a state that the server keeps
+
+
+def everything(**numbers):
+    """All that a channel can do; its numbers are data, so one program serves all of these."""
+    return Channel(bits=8, **{"clip": 1.0, "noise": 0.01, "loss": 0.3} | numbers)
+
+
+@pytest.fixture(scope="module")
+def problem():
+    return blobs(sizes=[9, 14, 7, 12], depth=0, features=4)
+
+
+def test_rounds_that_are_inherited_are_those_of_a_variant():
+    tested = {ALGORITHMS[name].round for name, _ in VARIANTS.values()}
+    assert {algorithm.round for algorithm in ALGORITHMS.values()} == tested
+
+
+@pytest.fixture(scope="module", params=VARIANTS)
+def algorithm(request):
+    name, options = VARIANTS[request.param]
+    yield make_algorithm(name, **{"lr": 0.1} | options)
+    jax.clear_caches()
+
+
+class TestEveryAlgorithm:
+    @pytest.fixture(scope="class")
+    @classmethod
+    def problem(cls, algorithm, problem):
+        """With a network that the algorithm takes."""
+        if type(algorithm) is not ALGORITHMS["fedcr"]:
+            return problem
+        return blobs(sizes=[9, 14, 7, 12], model="gaussian_mlp", width=4, depth=0, features=4, latent=2)
+
+    def test_rounds_stay_finite_and_keep_their_shapes(self, algorithm, problem):
+        problem = replace(problem, channel=everything())
+        before = state = init(algorithm, problem)
+        for t in range(3):
+            state = step(algorithm, problem, state, cohort_of(algorithm, problem, COHORT), jax.random.fold_in(KEY, t))
+        assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(state))
+        assert jax.tree.map(lambda a: (a.shape, a.dtype), state) == jax.tree.map(lambda a: (a.shape, a.dtype), before)
+
+    def test_where_nothing_arrives_the_server_stays_as_it_is(self, algorithm, problem):
+        if algorithm.everybody:
+            pytest.skip("it has no server")
+        cohort = cohort_of(algorithm, problem, COHORT)
+        problem = replace(problem, channel=everything())
+        before = step(algorithm, problem, init(algorithm, problem), cohort)
+        problem = replace(problem, channel=everything(loss=0.999))
+        assert not problem.arrived(problem.at(jnp.int32(0), cohort, KEY)).any()
+        after = step(algorithm, problem, before, cohort)
+        kept = [name for name in before if name in SERVER or type(algorithm) is ALGORITHMS["fedeq"]]
+        assert_equal({name: after[name] for name in kept}, {name: before[name] for name in kept})
+
+    def test_a_channel_that_does_nothing_is_none(self, algorithm, problem):
+        """The same program, so the same bits."""
+        state = jax.eval_shape(algorithm.init, problem, KEY)
+        cohort = cohort_of(algorithm, problem, COHORT)
+        texts = [
+            round_program.lower(algorithm, replace(problem, channel=channel), state, cohort, KEY).as_text()
+            for channel in (None, Channel())
+        ]
+        assert texts[0] == texts[1]
+
+
+@pytest.mark.parametrize("name", ["fedavg", "dec_fedavg"])
+def test_numbers_that_do_nothing_give_the_bits_of_no_channel(name, problem):
+    algorithm = make_algorithm(name, lr=0.1)
+    state, cohort = init(algorithm, problem), cohort_of(algorithm, problem, COHORT)
+    idle = replace(problem, channel=Channel(clip=1e9, noise=0.0, loss=0.0))
+    assert_equal(step(algorithm, idle, state, cohort), step(algorithm, problem, state, cohort))
+
+
+def test_a_device_that_hears_nobody_goes_by_itself(problem):
+    deaf = replace(problem, channel=Channel(clip=1e9, noise=0.0, loss=0.999))
+    algorithm, cohort = make_algorithm("dec_fedavg", lr=0.1), jnp.arange(4)
+    state = init(algorithm, problem)
+    alone = step(replace(algorithm, beta=0.0), problem, state, cohort)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), step(algorithm, deaf, state, cohort), alone)
+
+
+@pytest.mark.parametrize("name", ["fedavg", "fedeq, argmin", "dec_fedavg", "fedf_admm, params"])
+@pytest.mark.parametrize("options", [{"clip": 1.0}, {"clip": 1.0, "noise": 0.1}, {"bits": 4}, {"loss": 0.5}])
+def test_each_part_by_itself(name, options, problem):
+    """Of one algorithm for each way that messages take."""
+    which, more = VARIANTS[name]
+    algorithm = make_algorithm(which, lr=0.1, **more)
+    problem = replace(problem, channel=Channel(**options))
+    cohort = cohort_of(algorithm, problem, COHORT)
+    state = jax.eval_shape(algorithm.init, problem, KEY)
+    after = jax.eval_shape(step, algorithm, problem, state, cohort, KEY)
+    assert jax.tree.map(lambda a: (a.shape, a.dtype), after) == jax.tree.map(lambda a: (a.shape, a.dtype), state)
+    if name == "fedavg" and "clip" not in options:
+        after = step(algorithm, problem, init(algorithm, problem), cohort)
+        assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(after))
+
+
+@pytest.mark.parametrize(("name", "where"), [("fedavg", "params"), ("fedrep", "theta"), ("fedeq", "theta")])
+def test_a_round_moves_the_server_no_further_than_the_clip(name, where, problem):
+    """What clients send is how they changed: the mean of clipped changes is no longer than the clip."""
+    algorithm, state = make_algorithm(name, lr=0.1), init(make_algorithm(name, lr=0.1), problem)
+    gaps = []
+    for clip in (0.01, 100.0):
+        clipped = replace(problem, channel=Channel(clip=clip))
+        gaps.append(optax.tree.sub(step(algorithm, clipped, state, COHORT)[where], state[where]))
+    short, long = (float(optax.tree.norm(gap)) for gap in gaps)
+    assert short <= 0.01 * (1 + 1e-4)
+    assert long > 0.1
+
+
+# --- bytes by hand ----------------------------------------------------------------------------------------------------
+
+# Of `blobs()`: a layer 6 x 16 + 16, features 16 x 8 + 8, a head 8 x 3 + 3; 24 shared rows of 3 classes.
+BODY, HEAD, OUTPUTS = (112, 136), 27, 24 * 3
+SHARED, WHOLE = 4 * sum(BODY), 4 * (sum(BODY) + HEAD)
+QUANTISED = {SHARED: sum(BODY) + 4 * 4, WHOLE: sum(BODY) + HEAD + 6 * 4, 4 * OUTPUTS: OUTPUTS + 4, 0: 0}
+
+
+@pytest.mark.parametrize("bits", [None, 8])
+@pytest.mark.parametrize(
+    ("name", "options", "number"),
+    [
+        ("local", {}, 0),
+        ("fedavg", {}, WHOLE),
+        ("fedopt", {}, WHOLE),
+        ("ditto", {}, WHOLE),
+        ("fedrep", {}, SHARED),
+        ("fedeq", {}, SHARED),
+        ("fedeq", {"server": "argmin"}, SHARED),
+        ("dec_fedavg", {}, WHOLE),
+        ("dfedadmm", {}, WHOLE),
+        ("cmfd", {}, 4 * OUTPUTS),
+        ("fedf_admm", {}, 4 * OUTPUTS),
+        ("fedf_admm", {"share": "params"}, WHOLE),
+    ],
+)
+def test_bytes_of_a_round(name, options, number, bits):
+    """The server sends numbers as they are; over a link both ways are alike."""
+    problem, algorithm = blobs(), make_algorithm(name, **options)
+    if bits:
+        problem = replace(problem, channel=Channel(bits=bits))
+    up = QUANTISED[number] if bits else number
+    assert message_bytes(problem, algorithm) == {"up": up, "down": up if algorithm.everybody else number}
+
+
+def test_nobody_counts_where_nobody_asks():
+    """A round that is traced once, and counted never, leaves nothing behind."""
+    problem, algorithm = blobs(), make_algorithm("fedavg")
+    with counting() as outer:
+        assert message_bytes(problem, algorithm)["up"] == WHOLE
+    assert outer == {"up": 0, "down": 0}

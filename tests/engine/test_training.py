@@ -1,0 +1,354 @@
+"""`train` with algorithms, networks and tasks of one's own; optimizers by hand; batches, draws and types of params."""
+
+import inspect
+from dataclasses import dataclass, replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+from helpers import KEY, blobs, cohort_of, init, quadratic_problem, step
+
+from fedlab_lite.algorithms import ALGORITHMS, make_algorithm
+from fedlab_lite.data import Federated
+from fedlab_lite.engine import Algorithm, Plan, Problem, Task, train, training
+from fedlab_lite.engine.problem import Regression
+from fedlab_lite.nn import Model
+from fedlab_lite.util import InputError
+
+# --- algorithms, networks and tasks of one's own ----------------------------------------------------------------------
+
+CELL = '''
+@dataclass(frozen=True)
+class Cyclic(Algorithm):
+    """The params of one client after the other."""
+
+    epochs: int = 1
+    share: float = 0.5
+
+    def init(self, problem, key):
+        return {"params": problem.model.init(key)}
+
+    def update(self, problem, data, key, params):
+        return self.train(problem.loss, params, data, key, epochs=self.epochs)
+
+    def round(self, problem, state, at):
+        trained = self.for_cohort(problem, self.update, at, shared=(state["params"],))
+        change = problem.uplink(at, jax.tree.map(lambda new, old: self.share * (new - old), trained, state["params"]))
+        return {"params": jax.tree.map(jnp.add, state["params"], change)}
+
+    def models(self, problem, state, key):
+        return {}, state["params"]
+'''
+
+
+def from_a_cell():
+    """The class of a notebook cell: there is no file to read its source from."""
+    names = {"dataclass": dataclass, "Algorithm": Algorithm, "jax": jax, "jnp": jnp, "__name__": "__main__"}
+    exec(CELL, names)
+    return names["Cyclic"]
+
+
+class Wide(nnx.Module):
+    """A layer of squares."""
+
+    def __init__(self, input_shape, *, width: int = 8, rngs):
+        self.layer = nnx.Linear(input_shape[0], width, rngs=rngs)
+        self.features = width
+
+    def __call__(self, x):
+        return jnp.square(self.layer(x))
+
+
+def test_what_a_notebook_cell_defines_can_be_trained():
+    cyclic = from_a_cell()
+    with pytest.raises((OSError, TypeError)):
+        inspect.getsource(cyclic)
+    problem = replace(blobs(), model=Model.of(Wide, (6,), 3, width=4, name="squares"))
+    history = train(problem, cyclic(lr=0.05), num_rounds=3, seeds=(0, 1), cohort_size=3, eval_every=2)
+    assert history.metrics["loss"].shape == (2, 3)
+    assert history.rounds.tolist() == [0, 2, 3]
+    assert (history.metrics["loss"][:, -1] < history.metrics["loss"][:, 0]).all()
+    assert not np.array_equal(*history.metrics["loss"])
+    assert history.about == {"dataset": "blobs", "model": "squares", "algorithm": "Cyclic"}
+    assert history.num_params == {"representation": 6 * 4 + 4, "head": 4 * 3 + 3}
+    assert history.message_bytes == {"up": 4 * 43, "down": 0}  # this algorithm's server broadcasts by nobody's leave
+    assert history.settings is None
+    again = train(problem, from_a_cell()(lr=0.05), num_rounds=3, seeds=(1,), cohort_size=3, eval_every=2)
+    np.testing.assert_array_equal(again.metrics["loss"][0], history.metrics["loss"][1])  # the cell was run once more
+
+
+def test_newcomers_of_an_algorithm_without_join():
+    seen, unseen = blobs().data.split(2)
+    with pytest.raises(InputError, match="Cyclic does not say how newcomers join; give it a method `join`"):
+        train(replace(blobs(), data=seen, newcomers=unseen), from_a_cell()(), num_rounds=0)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "words"),
+    [
+        ("fedavg", {"num_rounds": -1}, "num_rounds must be at least 0, got -1"),
+        ("fedavg", {"num_rounds": 1, "eval_every": 0}, "eval_every must be at least 1, got 0"),
+        ("fedavg", {"num_rounds": 1, "cohort_size": 6}, "cohort_size 6 is more than the 5 clients"),
+        ("dec_fedavg", {"num_rounds": 1, "cohort_size": 3}, "every client takes part in each round of DecFedAvg"),
+    ],
+)
+def test_trainings_that_cannot_be(name, options, words):
+    with pytest.raises(InputError, match=words):
+        train(blobs(), make_algorithm(name), **options)
+
+
+def regression(shape=(2,), clients=3):
+    """Numbers that are linear in x, the same for all clients."""
+    rng = np.random.default_rng(0)
+    weight = rng.normal(size=(4, *shape))
+
+    def draw(size):
+        x = rng.normal(size=(size, 4))
+        return x.astype(np.float32), np.tensordot(x, weight, 1)
+
+    rows = [draw(n) for n in range(8, 8 + clients)]
+    options = {"name": "line", "source": "made by a test", "num_classes": int(np.prod(shape)), "task": "regression"}
+    return Federated.stack(rows, rows, **options)
+
+
+class Linear(nnx.Module):
+    """Features are x itself: with a linear head, linear regression."""
+
+    def __init__(self, input_shape, *, rngs):
+        self.features = input_shape[0]
+
+    def __call__(self, x):
+        return x
+
+
+@pytest.mark.parametrize("shape", [(2,), ()])
+def test_a_regression(shape):
+    """One number a row may come as `[n]`, too."""
+    problem = Problem(regression(shape), Model.of(Linear, (4,), int(np.prod(shape))))
+    history = train(problem, make_algorithm("fedavg", lr=0.1, epochs=5), num_rounds=12, eval_every=6)
+    assert history.headline == "distance"
+    assert history.metrics["loss"][0, -1] < 0.01 * history.metrics["loss"][0, 0]
+    assert {"distance", "distance_pooled", "distance_gap"} <= history.metrics.keys()
+    assert "accuracy" not in history.metrics
+    np.testing.assert_allclose(history.client_curves.mean(-1), history.metrics["distance"], rtol=1e-5)
+
+
+def test_regression_by_hand():
+    task, outputs = Regression(), jnp.array([[3.0, 4.0], [0.0, 1.0]])
+    assert task.row_loss(outputs, jnp.zeros((2, 2))).tolist() == [12.5, 0.5]
+    assert task.metrics(outputs, jnp.zeros((2, 2)))["distance"].tolist() == [5.0, 1.0]
+    assert task.row_loss(outputs[:, :1], jnp.array([1.0, 2.0])).tolist() == [2.0, 2.0]
+
+
+def test_a_task_of_ones_own():
+    class Margin(Task):
+        """Squared hinge of the right label's lead."""
+
+        def __init__(self, margin):
+            self.margin = margin
+
+        def row_loss(self, outputs, y):
+            right = jnp.take_along_axis(outputs, y[:, None], 1)[:, 0]
+            others = jnp.where(jax.nn.one_hot(y, outputs.shape[1]) > 0, -jnp.inf, outputs).max(1)
+            return jnp.square(jnp.maximum(0, self.margin - right + others))
+
+    assert Margin(1.0) == Margin(1.0) != Margin(2.0)
+    assert hash(Margin(1.0)) == hash(Margin(1.0))
+    history = train(replace(blobs(), task=Margin(1.0)), make_algorithm("fedavg", lr=0.02), num_rounds=4, eval_every=4)
+    assert history.metrics["loss"][0, -1] < 0.7 * history.metrics["loss"][0, 0]
+    assert history.metrics["accuracy"][0, -1] > history.metrics["accuracy"][0, 0]
+
+
+class NoInput(nnx.Module):
+    def __init__(self, width: int = 3):
+        self.features = width
+
+    def __call__(self, x):
+        return x
+
+
+class NoCall(nnx.Module):
+    def __init__(self, input_shape, *, rngs):
+        self.features = 3
+
+
+class NoFeatures(nnx.Module):
+    def __init__(self, input_shape, *, rngs):
+        pass
+
+    def __call__(self, x):
+        return x
+
+
+class NoDefault(nnx.Module):
+    def __init__(self, input_shape, *, width, rngs):
+        self.features = width
+
+    def __call__(self, x):
+        return x
+
+
+@pytest.mark.parametrize(
+    ("module", "options", "words"),
+    [
+        (Linear.__call__, {}, "no class of Flax NNX modules; derive it from flax.nnx.Module"),
+        (dict, {}, "dict is no class of Flax NNX modules"),
+        (NoInput, {}, "NoInput lacks `input_shape` in __init__ and `rngs` in __init__"),
+        (NoCall, {}, "NoCall lacks `__call__`"),
+        (NoFeatures, {}, "neither `features`, the length of what it gives, nor `make_head`"),
+        (NoDefault, {}, "NoDefault needs a value for width"),
+        (NoDefault, {"width": 7}, r"gives features of shape \(1, 6\)"),
+        (Wide, {"widht": 3}, "did you mean 'width'"),
+    ],
+)
+def test_networks_that_cannot_be(module, options, words):
+    with pytest.raises(InputError, match=words):
+        Model.of(module, (6,), 3, **options)
+
+
+# --- optimizers by hand -----------------------------------------------------------------------------------------------
+
+
+def after_one_round(start=0.0, rounds=1, **options):
+    """theta, which equals w, of FedAvg on two clients that pull theta + w to 1 (three rows) and 5 (one row)."""
+    problem = quadratic_problem([1.0, 5.0], [3, 1], theta=start, w=start)
+    algorithm = make_algorithm("fedavg", batch_size=4, **options)
+    state, _ = training.advance(problem, [(algorithm, 0)], Plan(rounds, eval_every=rounds))
+    theta, w = state["params"]["representation"]["theta"], state["params"]["head"]["w"]
+    assert float(theta) == pytest.approx(float(w))
+    return float(theta)
+
+
+def test_momentum_by_hand():
+    """y1 = 0.25 y; its gradient is -0.5 y, the ball's speed -y again: y2 = 0.5 y, and the weighted mean of y is 2."""
+    assert after_one_round(lr=0.25, epochs=2, momentum=0.5) == pytest.approx(1.0)
+    assert after_one_round(lr=0.25, epochs=2) == pytest.approx(0.75)  # y2 = 0.375 y
+
+
+def test_momentum_starts_each_round_from_rest():
+    """Round 2 at 0.5: clients step by 0.25 (y - 1), once each."""
+    assert after_one_round(lr=0.25, epochs=1, momentum=0.5, rounds=2) == pytest.approx(0.5 + 0.25 * (2 - 1))
+
+
+def test_weight_decay_by_hand():
+    """At 1: residuals 1 and -3, with 0.2 times the params 1.2 and -2.8: 0.4 and 2.4."""
+    assert after_one_round(1.0, lr=0.5, epochs=1, weight_decay=0.2) == pytest.approx(0.75 * 0.4 + 0.25 * 2.4)
+
+
+def test_clip_by_hand():
+    """Gradients (-1, -1) and (-5, -5) are both scaled to length 0.5; a clip of 2 leaves the first alone."""
+    assert after_one_round(lr=0.5, epochs=1, clip=0.5) == pytest.approx(0.25 / 2**0.5)
+    assert after_one_round(lr=0.5, epochs=1, clip=2.0) == pytest.approx(0.75 * 0.5 + 0.25 * 1 / 2**0.5)
+
+
+def test_what_is_clipped_is_the_loss_without_decay():
+    """Decay is added to the clipped gradient, as optax' chain has it: at 1, (1, 1) and (-3, -3) become 0.1 / sqrt 2."""
+    want = 0.75 * (1 - 0.5 * (0.1 / 2**0.5 + 0.2)) + 0.25 * (1 + 0.5 * (0.1 / 2**0.5 - 0.2))
+    assert after_one_round(1.0, lr=0.5, epochs=1, clip=0.1, weight_decay=0.2) == pytest.approx(want)
+
+
+def test_lr_decay_by_hand():
+    """Round 1 at 0.25: 0.25 * 2 = 0.5; round 2 at 0.125: 0.5 + 0.125 (2 - 1)."""
+    assert after_one_round(lr=0.25, epochs=1, lr_decay=0.5, rounds=2) == pytest.approx(0.625)
+    assert after_one_round(lr=0.25, epochs=1, lr_decay=0.0, rounds=3) == pytest.approx(0.5)
+
+
+def test_lr_decay_is_for_step_sizes():
+    decayed = make_algorithm("fedeq", lr=0.4, rho=2.0, lr_decay=0.5).of_round(jnp.int32(2))
+    assert (float(decayed.lr), float(decayed.rho)) == pytest.approx((0.1, 2.0))  # rho is a penalty
+    decayed = make_algorithm("fedf_admm", lr=0.4, rho=2.0, nu=0.1, epochs=3, lr_decay=0.5).of_round(jnp.int32(1))
+    assert (float(decayed.lr), float(decayed.rho)) == pytest.approx((0.2, 1.0))  # here it is a step size
+    assert (float(decayed.nu), int(decayed.epochs)) == (pytest.approx(0.1), 3)
+
+
+@pytest.mark.parametrize(
+    "name", ["fedrep", "fedeq", "ditto", "fedbabu", "fedpac", "fedreco", "fedrod", "deprl", "dfedadmm", "cmfd"]
+)
+def test_every_algorithm_trains_with_its_optimizer(name):
+    """A clip near 0 stops whatever a client trains by gradients of the loss, so nothing moves but by decay."""
+    problem = blobs(sizes=[5, 5], width=4, depth=1, features=3)
+    algorithm = make_algorithm(name, lr=0.5, clip=1e-6)
+    state = init(algorithm, problem)
+    after = step(algorithm, problem, state, cohort_of(algorithm, problem, [0, 1]))
+    for part in ("theta", "thetas", "heads", "params", "client_params", "personal"):
+        if part in state:
+            jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=2e-4), after[part], state[part])
+
+
+# --- trajectories and draws -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "options"), [("fedeq", {"server": "argmin"}), ("knn_per", {"k": 3}), ("fedf_admm", {})]
+)
+def test_trajectories_of_a_batch_agree_with_single_ones(name, options):
+    """Seeds, step sizes and epochs; newcomers and held-out rows are judged, too."""
+    data, unseen = blobs(sizes=[9, 14, 7, 12, 8]).data.split(2)
+    data, validation = data.hold_out(0.3)
+    problem = replace(blobs(sizes=[9, 9, 9]), data=data, newcomers=unseen, validation=validation)
+    plan = Plan(2, cohort_size=None if name == "fedf_admm" else 2)
+    trajectories = [
+        (make_algorithm(name, lr=lr, epochs=epochs, **options), seed)
+        for lr, epochs, seed in ((0.1, 1, 3), (0.05, 2, 7))
+    ]
+    states, together = training.advance(problem, trajectories, plan)
+    for row, trajectory in enumerate(trajectories):
+        state, (alone,) = training.advance(problem, [trajectory], plan)
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), training.part(states, row, 2), state)
+        assert together[row].metrics.keys() == alone.metrics.keys()
+        for metric, values in alone.metrics.items():
+            np.testing.assert_allclose(together[row].metrics[metric], values, atol=1e-5, err_msg=metric)
+        np.testing.assert_allclose(together[row].client_curves, alone.client_curves, atol=1e-5)
+
+
+def test_tuning_draws_differ_between_seeds():
+    """Of copies tuned to be judged, and of newcomers: the global model that they start from is the same here."""
+    problem = quadratic_problem([0.0, 0.0, 0.0], [6, 6, 6], theta=0.5, w=0.5)
+    y = np.random.default_rng(0).normal(size=problem.data.y.shape).astype(np.float32)
+    seen, unseen = replace(problem.data, y=y).split(1)
+    algorithm = make_algorithm("fedavg_ft", lr=0.4, batch_size=1)
+    history = train(replace(problem, data=seen, newcomers=unseen), algorithm, num_rounds=0, seeds=(0, 1))
+    for metric, differ in {"": True, "_global": False, "_unseen": True, "_unseen_global": False}.items():
+        first, second = history.metrics[f"distance{metric}"][:, 0]
+        assert (first != second) == differ, metric
+
+
+# --- types of params --------------------------------------------------------------------------------------------------
+
+
+class Half(nnx.Module):
+    """A layer and a head whose params are bfloat16."""
+
+    def __init__(self, input_shape, *, rngs):
+        self.layer = nnx.Linear(input_shape[0], 8, param_dtype=jnp.bfloat16, rngs=rngs)
+
+    def make_head(self, num_classes, *, rngs):
+        return nnx.Linear(8, num_classes, param_dtype=jnp.bfloat16, rngs=rngs)
+
+    def __call__(self, x):
+        return nnx.relu(self.layer(x.astype(jnp.bfloat16)))
+
+
+EXTRAS = {"momentum": 0.5, "weight_decay": 0.1, "clip": 1.0, "lr_decay": 0.9}
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_bfloat16_params_stay_what_they_are(name):
+    if name == "fedcr":
+        pytest.skip("it needs a network with Gaussian features")
+    problem = replace(blobs(), model=Model.of(Half, (6,), 3))
+    algorithm = jax.tree.map(jnp.asarray, make_algorithm(name, **EXTRAS))  # numbers are data of a compiled round
+    state = jax.eval_shape(algorithm.init, problem, KEY)
+    models = jax.eval_shape(algorithm.models, problem, state, KEY)
+    assert all(leaf.dtype == jnp.bfloat16 for leaf in jax.tree.leaves(models[0]))
+    after = jax.eval_shape(step, algorithm, problem, state, cohort_of(algorithm, problem, [0, 2, 3]), KEY)
+    assert jax.tree.map(lambda a: (a.shape, a.dtype), after) == jax.tree.map(lambda a: (a.shape, a.dtype), state)
+
+
+def test_bfloat16_params_learn():
+    problem = replace(blobs(), model=Model.of(Half, (6,), 3))
+    history = train(problem, make_algorithm("fedavg", lr=0.1, **EXTRAS), num_rounds=4, eval_every=4)
+    assert history.metrics["loss"][0, -1] < 0.8 * history.metrics["loss"][0, 0]
+    assert history.message_bytes["up"] == 2 * sum(history.num_params.values())

@@ -1,0 +1,345 @@
+"""Parameter counts of the papers' tables, and what every model must do."""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+
+from fedlab_lite.nn import MODELS, count_params, make_model
+from fedlab_lite.nn.register import model_options
+from fedlab_lite.util import InputError
+
+FEMNIST, CIFAR, TEXT = (28, 28, 1), (32, 32, 3), (16,)
+
+# FeDEQ, Tables II, V and VI: shared parameters, and the total in MB (4 bytes a parameter, 10^6 bytes an MB).
+# Table V's CIFAR-10 ResNet-14 and -20 print 11.34 and 17.54: sums of two rounded columns; the totals are below.
+PUBLISHED = [
+    ("resnet14", FEMNIST, 62, 1_694_176, 6.81),
+    ("resnet20", FEMNIST, 62, 2_967_392, 11.90),
+    ("resnet34", FEMNIST, 62, 5_126_880, 20.54),
+    ("deq_resnet_s", FEMNIST, 62, 984_896, 3.97),
+    ("resnet14", CIFAR, 10, 2_832_320, 11.33),
+    ("resnet20", CIFAR, 10, 4_382_400, 17.53),
+    ("resnet34", CIFAR, 10, 7_777_984, 31.12),
+    ("deq_resnet_m", CIFAR, 10, 2_725_120, 10.91),
+    ("resnet14", CIFAR, 100, 3_939_008, 15.81),
+    ("resnet20", CIFAR, 100, 5_489_088, 22.01),
+    ("resnet34", CIFAR, 100, 10_876_608, 43.56),
+    ("deq_resnet_m", CIFAR, 100, 2_725_120, 10.95),
+    ("transformer8", TEXT, 90, 356_672, 1.65),  # Table II; Table VI prints the size of one layer more
+    ("transformer12", TEXT, 90, 556_608, 2.45),
+    ("deq_transformer", TEXT, 90, 206_848, 1.05),
+    ("transformer4", TEXT, 90, 156_736, 0.85),  # ours: Table VI's 1.05 has one layer more
+]
+HEADS = {62: 7_998, 10: 1_290, 100: 12_900, 90: 55_962}
+SMALL = {
+    "mlp": {"width": 16},
+    "cnn": {"channels": (4, 8), "features": 16},
+    "cnn5": {"channels": (4, 8), "features": 16},
+    "resnet18": {"width": 8, "blocks": (1, 1)},
+    "deq_mlp": {"width": 16},
+    "resnet14": {"width": 8},
+    "deq_resnet_s": {"channels": 8},
+    "fl_resnet": {"channels": 8, "layers": 2},
+    "fl_cnn": {"channels": 8, "layers": 3},
+    "fl_deq_resnet": {"channels": 8},
+    "fl_deq_cnn": {"channels": 8, "layers": 2},
+}
+
+
+def shapes(model):
+    return jax.eval_shape(model.init, jax.random.key(0))
+
+
+@pytest.mark.parametrize(("name", "shape", "classes", "shared", "megabytes"), PUBLISHED)
+def test_counts_of_tables_2_5_and_6(name, shape, classes, shared, megabytes):
+    params = shapes(make_model(name, shape, classes))
+    assert count_params(params["representation"]) == shared
+    assert count_params(params["head"]) == HEADS[classes]
+    assert round(count_params(params) * 4 / 1e6, 2) == megabytes
+
+
+def test_ratios_of_fl_deq():
+    """FL-DEQ prints ratios and no counts: more than 84 %, 56 % and more than 66.5 % fewer parameters (Sec. IV-B)."""
+
+    def count(name, **options):
+        return count_params(shapes(make_model(name, CIFAR, 10, **options)))
+
+    resnet, cnn = count("fl_resnet"), count("fl_cnn", layers=10)
+    assert (resnet, cnn) == (286_114, 257_218)
+    saved = [100 * (1 - count("fl_deq_resnet", layers=blocks) / resnet) for blocks in (1, 2, 3)]
+    assert saved[0] >= 84
+    assert round(saved[2]) == 56
+    assert 100 * (1 - count("fl_deq_cnn", layers=4) / cnn) >= 66.5
+    # one more convolution is 9 C^2 weights and a normalisation, and of a CNN's L the input convolution is the first
+    assert count("fl_cnn", layers=5) - count("fl_cnn", layers=4) == 9 * 56**2 + 2 * 56
+    assert count("fl_cnn", layers=1) == 27 * 56 + 2 * 56 + 570
+    assert count("fl_deq_cnn", layers=2) - count("fl_deq_cnn", layers=1) == 9 * 48**2 + 2 * 48
+
+
+@pytest.mark.parametrize("name", ["fl_deq_resnet", "fl_deq_cnn"])
+def test_fl_deq_networks_make_ten_iterations_or_their_budget(name):
+    small = {"channels": 8, "pool": 4}
+    model = make_model(name, CIFAR, 10, **small)
+    params, x = model.init(jax.random.key(0)), jax.random.uniform(jax.random.key(1), (3, *CIFAR))
+    assert model.forward(params, x)[1].iterations.tolist() == [10, 10, 10]
+
+    def loss(model, params, **options):
+        logits, solution = model.forward(params, x, **options)
+        return jnp.sum(logits**2), solution.iterations
+
+    three = make_model(name, CIFAR, 10, **small, max_iter=3, backward_iter=3)
+    gradient = jax.jit(jax.grad(lambda params, k: loss(model, params, budget=k), has_aux=True))
+    got, iterations = gradient(params, jnp.int32(3))
+    assert iterations.tolist() == [3, 3, 3]
+    want, _ = jax.grad(lambda params: loss(three, params), has_aux=True)(params)
+    jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-6), got, want)
+    ten, _ = gradient(params, jnp.int32(10))
+    assert (
+        float(
+            jnp.abs(
+                ten["representation"]["stem"]["conv"]["kernel"] - got["representation"]["stem"]["conv"]["kernel"]
+            ).max()
+        )
+        > 0
+    )
+
+
+@pytest.mark.parametrize("options", [{"layers": 0}, {"pool": 0}, {"pool": 64}, {"channels": 12}])
+@pytest.mark.parametrize("name", ["fl_cnn", "fl_deq_resnet"])
+def test_fl_deq_networks_that_cannot_be(name, options):
+    with pytest.raises(InputError, match=r"layers|pool|groups"):
+        make_model(name, CIFAR, 10, **options)
+
+
+def test_counts_of_figure_4():
+    assert count_params(shapes(make_model("mlp", FEMNIST, 62))) == 1_263_550
+    assert count_params(shapes(make_model("deq_mlp", FEMNIST, 62))) == 737_214
+
+
+def test_counts_of_the_literature():
+    assert count_params(shapes(make_model("cnn", FEMNIST, 10))) == 1_663_370  # McMahan et al. 2017
+    assert count_params(shapes(make_model("mlp", FEMNIST, 10, width=200, depth=2, features=0))) == 199_210
+
+
+@pytest.mark.parametrize(
+    ("shape", "shared", "first"), [(FEMNIST, 1_248_548, (5, 5, 1, 4)), (CIFAR, 2_796_352, (5, 5, 3, 64))]
+)
+def test_counts_of_fedreco(shape, shared, first):
+    """Its |u|: what a client sends in a round is 4 bytes a parameter, 4.99 and 11.19 MB."""
+    params = shapes(make_model("cnn5", shape, 10))
+    assert count_params(params["representation"]) == shared
+    assert count_params(params["head"]) == 10_250
+    assert params["representation"]["convs"]["0"]["kernel"].shape == first
+    assert sorted(params["representation"]) == ["convs", "dense", "hidden"]
+    assert sorted(shapes(make_model("cnn", shape, 10))["representation"]) == ["convs", "dense"]  # as it was
+
+
+def test_counts_of_resnet18():
+    """He et al. 2016, Table 1: 11,689,512 parameters for 1000 classes; with a 3x3 stem 11,173,962 for ten."""
+
+    def count(classes, **options):
+        return count_params(shapes(make_model("resnet18", CIFAR, classes, **options)))
+
+    assert count(10) == 11_173_962
+    assert count(1000, stem="imagenet") == 11_689_512
+    assert count(10, stem="imagenet") == 11_181_642
+    assert count(10, width=8) < 200_000
+    assert make_model("resnet18", CIFAR, 10, stem="imagenet", width=8).num_classes == 10
+
+
+LAYERS = {
+    "mlp": (["dense1", "dense2"], {"width": 16, "depth": 1, "features": 8}),
+    "cnn": (["conv1", "conv2", "dense1"], SMALL["cnn"]),
+    "cnn5": (["conv1", "conv2", "dense1", "dense2"], SMALL["cnn5"]),
+    "resnet14": (["stem", *(f"block{k}" for k in range(1, 7)), "dense1", "dense2"], SMALL["resnet14"]),
+    "resnet18": (["stem", "block1", "block2", "pool"], SMALL["resnet18"]),
+}
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_activations_are_what_forward_computes(name):
+    names, options = LAYERS[name]
+    model = make_model(name, FEMNIST, 7, **options)
+    params = model.init(jax.random.key(0))
+    x = jax.random.randint(jax.random.key(1), (3, *FEMNIST), 0, 256).astype(jnp.uint8)
+    found = jax.jit(model.activations)(params, x)
+    assert list(found) == [*names, "head"]  # in the order of the network, through jit as well
+    assert all(layer.shape[0] == 3 for layer in found.values())
+    np.testing.assert_allclose(found["head"], jax.jit(model.apply)(params, x), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(found[names[-1]], jax.jit(model.represent)(params, x), rtol=1e-5, atol=1e-6)
+    body = jax.eval_shape(model.activations, {"representation": params["representation"]}, x)
+    assert list(body) == names  # an extractor without a head
+
+
+def test_activations_of_a_model_that_has_none():
+    model = make_model("deq_mlp", FEMNIST, 7, **SMALL["deq_mlp"])
+    with pytest.raises(InputError, match="give DEQMLP a method `activations"):
+        model.activations(model.init(jax.random.key(0)), jnp.zeros((1, *FEMNIST)))
+
+
+@pytest.mark.parametrize("name", ["mlp", "cnn", "cnn5", "deq_mlp", "resnet14", "resnet18", "deq_resnet_s"])
+def test_every_model_on_uint8_images(name):
+    model = make_model(name, FEMNIST, 7, **SMALL[name])
+    params = model.init(jax.random.key(0))
+    x = jax.random.randint(jax.random.key(1), (3, *FEMNIST), 0, 256).astype(jnp.uint8)
+
+    @jax.jit
+    @partial(jax.grad, has_aux=True)
+    def everything(params):
+        logits, solution = model.forward(params, x)
+        return jnp.sum(logits**2), (logits, solution, model.represent(params, x))
+
+    gradient, (logits, solution, features) = everything(params)
+    assert logits.shape == (3, 7)
+    assert np.isfinite(logits).all()
+    np.testing.assert_allclose(model.classify(params["head"], features), logits, atol=1e-4)
+    if solution is not None:
+        assert solution.residual.shape == (3,)
+    assert jax.tree.structure(gradient) == jax.tree.structure(params)
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(gradient))
+    assert all(float(jnp.abs(leaf).max()) > 0 for leaf in jax.tree.leaves(gradient))
+
+
+def test_a_sample_does_not_see_the_rest_of_its_batch():
+    model = make_model("deq_resnet_s", FEMNIST, 7, **SMALL["deq_resnet_s"])
+    params = model.init(jax.random.key(0))
+    x = jax.random.uniform(jax.random.key(1), (4, *FEMNIST))
+    apply = jax.jit(model.apply)
+    np.testing.assert_allclose(apply(params, x)[:1], apply(params, x[:1]), atol=1e-4)
+
+
+def test_init_is_a_function_of_the_key_and_can_be_vmapped():
+    model = make_model("mlp", FEMNIST, 10, width=8)
+    keys = jax.random.split(jax.random.key(3), 2)
+    stacked = jax.vmap(model.init)(keys)
+    for i, key in enumerate(keys):
+        jax.tree.map(np.testing.assert_array_equal, jax.tree.map(lambda leaf: leaf[i], stacked), model.init(key))  # noqa: B023
+    assert not np.allclose(stacked["head"]["kernel"][0], stacked["head"]["kernel"][1])
+
+
+def test_projection_puts_every_row_of_B_in_the_ball():
+    model = make_model("deq_mlp", FEMNIST, 10, width=32, kappa=0.9)
+    params = model.init(jax.random.key(0))
+    rows = jnp.abs(params["representation"]["B"]).sum(1)
+    assert float(rows.max()) <= 0.9 + 1e-5
+    outside = params["representation"] | {"B": params["representation"]["B"] + 1}
+    inside = model.project(outside)
+    assert float(jnp.abs(inside["B"]).sum(1).max()) <= 0.9 + 1e-5
+    np.testing.assert_array_equal(inside["C"]["kernel"], outside["C"]["kernel"])
+    free = make_model("deq_mlp", FEMNIST, 10, width=32, kappa=0.0)
+    jax.tree.map(np.testing.assert_array_equal, free.project(outside), outside)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("resnet19", {}, "unknown model 'resnet19'"),
+        ("mlp", {"widht": 3}, "did you mean 'width'"),
+        ("resnet20", {"family": "imagenet"}, "unknown ResNet family"),
+        ("deq_mlp", {"kappa": 1.5}, r"kappa = 1.5: must lie in \(0, 1\), or be 0"),
+        ("deq_mlp", {"kappa": 1.0}, "kappa"),
+        ("deq_mlp", {"kappa": -0.1}, "kappa"),
+        ("transformer4", {}, r"token ids, shape \(T,\)"),
+        ("transformer8", {"depth": 3}, "unknown option"),
+        ("deq_resnet_s", {"solver": "newton"}, "unknown solver"),
+        ("deq_resnet_s", {"channels": 12}, "multiple of 8"),
+        ("resnet14", {"width": 10}, "multiple of 8"),
+        ("resnet18", {"width": 10}, "multiple of 8"),
+        ("resnet18", {"stem": "cifra"}, "did you mean 'cifar'"),
+        ("resnet18", {"blocks": (2, 0)}, r"blocks of ResNet-18 are \(2, 0\)"),
+        ("cnn", {"padding": "same"}, "unknown padding 'same'"),
+        ("norm_cnn", {"stride": 16}, r"nothing is left of \(28, 28, 1\) after a first convolution at stride 16"),
+        ("cnn5", {"channels": (4, 4, 4)}, r"nothing is left of \(28, 28, 1\) after 3 convolutions of 5x5 \(VALID\)"),
+    ],
+)
+def test_bad_models_are_refused_when_they_are_made(name, options, message):
+    with pytest.raises(InputError, match=message):
+        make_model(name, FEMNIST, 10, **options)
+
+
+def test_wrong_input_shape_is_named():
+    model = make_model("mlp", FEMNIST, 10, width=8)
+    with pytest.raises(InputError, match=r"\(28, 28, 1\), got \(32, 32, 3\)"):
+        model.apply(model.init(jax.random.key(0)), jnp.zeros((1, *CIFAR)))
+
+
+def test_a_head_that_does_not_fit_is_named(monkeypatch):
+    class Odd(nnx.Module):
+        features = 5
+
+        def __init__(self, input_shape, *, rngs):
+            pass
+
+        def __call__(self, x):
+            return jnp.zeros((x.shape[0], 4))
+
+    monkeypatch.setitem(MODELS, "odd", (Odd, {}))
+    with pytest.raises(InputError, match=r"'odd' gives features of shape \(1, 4\).* head does not take"):
+        make_model("odd", FEMNIST, 10)
+
+
+@pytest.mark.parametrize("name", ["deq_mlp", "deq_resnet_s", "deq_transformer"])
+def test_a_warm_start_finds_the_same_equilibrium_sooner(name):
+    sequence = name == "deq_transformer"
+    options = {"layers": 1, "width": 8} if sequence else SMALL[name]
+    shape = TEXT if sequence else FEMNIST
+    model = make_model(name, shape, 7, max_iter=60, warm_iter=60, **options)
+    params = model.init(jax.random.key(0))
+    if sequence:  # a strong injection makes the cell a contraction: one equilibrium, wherever the solver starts
+        params["representation"]["embed"] = jax.tree.map(lambda leaf: 50 * leaf, params["representation"]["embed"])
+    x = jax.random.randint(jax.random.key(1), (3, *shape), 1, 7 if sequence else 256).astype(jnp.uint8)
+    forward = jax.jit(lambda z0: model.forward(params, x, z0=z0))
+    logits, cold = jax.jit(lambda: model.forward(params, x))()
+    assert cold.z.shape == (3, *model.equilibrium_shape())
+
+    same, unvisited = forward(jnp.zeros_like(cold.z))  # zeros: the start is the injection, as without z0
+    np.testing.assert_array_equal(unvisited.iterations, cold.iterations)
+    np.testing.assert_allclose(same, logits, atol=1e-4)
+
+    again, warm = forward(cold.z.at[0].set(0))
+    assert int(warm.iterations[0]) == int(cold.iterations[0])
+    assert (np.asarray(warm.iterations) < np.asarray(cold.iterations))[1:].all()
+    np.testing.assert_allclose(again, logits, atol=2e-2)
+    with pytest.raises(InputError, match="z0 has shape"):
+        model.forward(params, x, z0=cold.z[:2])
+
+
+def test_a_budget_of_warm_steps_is_worked_off_over_visits():
+    """`warm_iter` caps a visit that starts at a kept equilibrium; visit by visit the residual falls all the same."""
+    model = make_model("deq_resnet_s", FEMNIST, 7, warm_iter=3, tol=1e-5, **SMALL["deq_resnet_s"])
+    params, x = model.init(jax.random.key(0)), jax.random.uniform(jax.random.key(1), (3, *FEMNIST))
+    visit, residuals = jax.jit(lambda z0: model.forward(params, x, z0=z0)[1]), []
+    z = jnp.zeros((3, *model.equilibrium_shape()))
+    for _ in range(4):
+        solution = visit(z)
+        z = solution.z
+        assert int(solution.iterations.max()) <= 3
+        residuals.append(float(solution.residual.mean()))
+    assert residuals[3] < residuals[2] < residuals[1] < residuals[0]
+    assert int(model.forward(params, x)[1].iterations.max()) > 3  # a cold solve has its own cap
+
+
+def test_explicit_models_ignore_key_and_z0():
+    model = make_model("mlp", FEMNIST, 10, width=8)
+    params, x = model.init(jax.random.key(0)), jnp.ones((2, *FEMNIST))
+    logits, _ = model.forward(params, x, key=jax.random.key(1), z0=jnp.ones((2, 3)))
+    np.testing.assert_array_equal(logits, model.apply(params, x))
+    assert model.equilibrium_shape() is None
+
+
+def test_options_are_listed():
+    solve = ("max_iter", "solver", "tol", "warm_iter")
+    assert model_options("deq_mlp") == (
+        "backward_iter",
+        "backward_tol",
+        "features",
+        "gradient",
+        "kappa",
+        *solve,
+        "width",
+    )
+    assert model_options("transformer8") == ("dropout", "heads", "width")

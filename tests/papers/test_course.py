@@ -1,0 +1,130 @@
+"""The course: the form of its lessons. That solutions pass and wrong answers fail, CI sees where it runs them."""
+
+import ast
+import json
+import re
+
+import pytest
+
+from fedlab_lite.papers import course, notebooks, presets
+from fedlab_lite.util import files
+
+LESSONS = [item for item in presets.items(of=(presets.COURSE,)) if "claim" not in presets.item(*item)]
+of_all = pytest.mark.parametrize(
+    "item", [item for item in LESSONS if item.notebook.exists()], ids=lambda item: item.stem
+)
+
+
+def cells(item):
+    return json.loads(item.notebook.read_text())["cells"]
+
+
+def tagged(item, tag):
+    return [notebooks.source(cell) for cell in cells(item) if tag in cell["metadata"].get("tags", [])]
+
+
+def test_every_file_is_a_lesson():
+    stems = {file.stem for file in files.notebooks_dir().glob("learn/*.ipynb")}
+    assert stems <= {item.stem for item in presets.items(of=(presets.COURSE,))}
+
+
+@of_all
+def test_title_cell(item):
+    """Title and question as `papers/learn.toml` has them, three aims, what is needed, how long it takes."""
+    about, text = presets.item(*item), notebooks.source(cells(item)[0])
+    assert text.startswith(f"# {about['title']}\n")
+    assert len(re.findall(r"^- ", text.partition("After this lesson you can")[2], re.MULTILINE)) == 3
+    assert f"**The question**: {about['question']}" in text
+    assert re.search(r"^\*\*Before\*\*: ", text, re.MULTILINE)
+    for needed in about["needs"]:
+        assert re.search(rf"\]\({needed:02}_\w+\.ipynb\)", text), f"lesson {needed} is not named"
+    assert f"{about['reading']} minutes to read" in text
+    assert presets.estimate(*item, "quick")["minutes"] <= 1
+
+
+@of_all
+def test_order(item):
+    """Parameters, set-up, body, exercises, then what the papers do with it."""
+    content = cells(item)
+    assert content[1]["metadata"]["tags"] == ["parameters"]
+    assert "fl.check_parameters(globals())" in notebooks.source(
+        next(cell for cell in content[2:] if cell["cell_type"] == "code")
+    )
+    headings = re.findall(
+        r"^## (.+)", "\n".join(notebooks.source(c) for c in content if c["cell_type"] == "markdown"), re.M
+    )
+    assert headings[-2:] == ["Exercises", "What the papers do with it"]
+    last = notebooks.source(content[-1])
+    links = re.findall(r"\]\((\.\./\w+/\w+\.ipynb)\)", last)
+    assert links
+    for link in re.findall(r"\]\(([^)#]+\.ipynb)\)", "\n".join(map(notebooks.source, content))):
+        target = item.notebook.parent / link
+        assert target.exists() or presets.Item(presets.COURSE, target.stem) in LESSONS, link
+
+
+@of_all
+def test_the_reader_predicts(item):
+    names = [name for name in notebooks.parameters(item.notebook) if "prediction" in name]
+    code = "\n".join(notebooks.source(cell) for cell in cells(item) if cell["cell_type"] == "code")
+    assert names
+    for name in names:
+        assert notebooks.parameters(item.notebook)[name].default is None
+        assert re.search(rf"fl\.course\.predicted\(\s*{name}\b", code)
+
+
+@of_all
+def test_pictures(item):
+    """At least three; plots are folded."""
+    plots = [text for text in tagged(item, "hide-input") if re.search(r"plt\.show\(\)|display\(fig", text)]
+    assert len(plots) >= 3
+    for cell in cells(item):
+        if cell["cell_type"] == "code" and "plt.subplots" in notebooks.source(cell):
+            assert "hide-input" in cell["metadata"].get("tags", [])
+
+
+@of_all
+def test_exercises(item):
+    """Three, each a folded checker with wrong answers, a place for the reader's, and a folded solution."""
+    code = [cell for cell in cells(item) if cell["cell_type"] == "code"]
+    checkers = [
+        re.findall(r"@fl\.course\.exercise\(.*?\ndef (check_\w+)", notebooks.source(c), re.DOTALL) for c in code
+    ]
+    names = [name for found in checkers for name in found]
+    assert len(names) == 3
+    for cell, found in zip(code, checkers, strict=True):
+        if found or "solution" in cell["metadata"].get("tags", []):
+            assert "hide-input" in cell["metadata"]["tags"]
+            assert cell["metadata"]["jupyter"]["source_hidden"]
+    places, solutions = tagged(item, "exercise"), tagged(item, "solution")
+    assert len(places) == len(solutions) == 3
+    for name, place, solution in zip(names, places, solutions, strict=True):
+        assert re.search(rf"^{name}\(\w+\)$", place, re.MULTILINE)
+        assert any(isinstance(node, ast.Constant) and node.value is ... for node in ast.walk(ast.parse(place)))
+        assert f"{name}.solution(" in solution
+
+
+def test_a_checker_that_takes_a_wrong_answer_for_right_is_an_error():
+    with pytest.raises(AssertionError, match="check_twice takes a wrong answer for right: forgets to double"):
+
+        @course.exercise(wrong={"forgets to double": lambda x: x})
+        def check_twice(answer):
+            course.expect(answer(0) == 0, "twice 0 is 0")
+
+    with pytest.raises(ValueError, match="needs a wrong answer"):
+        course.exercise(wrong={})
+
+
+def test_an_answer_that_raises_is_wrong_and_says_so(capsys):
+    @course.exercise(wrong={"not a number": "five"})
+    def check_five(answer):
+        course.expect(abs(answer - 5) < 1e-6, f"{answer} is not 5")
+
+    check_five("five")
+    check_five(4)
+    check_five(...)
+    check_five(5)
+    said = capsys.readouterr().out.splitlines()
+    assert "✗ not yet: it raises TypeError" in said[0]
+    assert said[1:] == ["✗ not yet: 4 is not 5", "· no answer yet", "✓ right"]
+    with pytest.raises(AssertionError, match="the solution fails: 6 is not 5"):
+        check_five.solution(6)

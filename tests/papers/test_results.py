@@ -1,0 +1,261 @@
+"""save_figure: the fields, the bytes, where results go, and what it refuses."""
+
+import json
+from dataclasses import replace
+
+import matplotlib as mpl
+import numpy as np
+import pytest
+from helpers import drawn, history
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedlab_lite.papers import Item, presets, report, results
+from fedlab_lite.papers.verdicts import Verdict
+from fedlab_lite.plots import style
+from fedlab_lite.runs import run_names, store
+from fedlab_lite.util import CorruptFileError, InputError, OutputError, files
+
+mpl.use("agg")
+ITEM = Item("fedeq", "fig04_mlp_vs_deq_mlp")
+RUNS = {"mlp": history([[0.1, 0.5, 0.6], [0.1, 0.7, 0.8]]), "fedeq": history([[0.2, 0.6, 0.6], [0.2, 0.6, 0.6]])}
+YES = Verdict("reproduced", "both learn")
+
+
+@pytest.fixture(autouse=True)
+def committing(monkeypatch):
+    """As `run --commit` has it."""
+    monkeypatch.setenv("FEDLAB_COMMIT", "1")
+
+
+def save(runs=RUNS, **changes):
+    options = {
+        "verdict": YES,
+        "preset": "quick",
+        "data_source": "made by a test",
+        "parameters": {"num_rounds": None, "lr": np.float32(0.1)},
+        "seeds": (0, 1),
+        "metrics": style.summary(runs, last=1, scale=100),
+        "published": [{"name": "mlp", "value": 70, "where": "Fig. 4"}],
+        "departures": ["smaller"],
+        "histories": runs,
+    }
+    return results.save_figure(drawn(runs), *ITEM, **options | changes)
+
+
+def test_the_json_has_the_fields_of_a_result():
+    saved = save()
+    assert saved.json == files.figures_dir() / "fedeq" / f"{ITEM[1]}.json"
+    assert json.loads(saved.json.read_text()) == {
+        "paper": "fedeq",
+        "item": ITEM[1],
+        "claim": presets.item(*ITEM)["claim"],
+        "verdict": "reproduced",
+        "reason": "both learn",
+        "preset": "quick",
+        "data_source": "made by a test",
+        "parameters": {"num_rounds": None, "lr": 0.1},
+        "seeds": [0, 1],
+        "metrics": {"mlp": {"mean": 70.0, "std": 14.1421, "n": 2}, "fedeq": {"mean": 60.0, "std": 0.0, "n": 2}},
+        "shown": [],
+        "constant_answer": {"mlp": None, "fedeq": None},
+        "published": [{"name": "mlp", "value": 70, "where": "Fig. 4"}],
+        "departures": ["smaller"],
+        "notebook_hash": results.notebook_hash(ITEM),
+        "provenance": {
+            "versions": {"jax": "1", "fedlab_lite": "0.1.0"},
+            "device": "1 x abacus",
+            "seconds": 4.0,
+            "package_version": "0.1.0",
+        },
+    }
+    assert saved.png.read_bytes().startswith(b"\x89PNG")
+    assert b"<svg" in saved.svg.read_bytes()
+
+
+def test_the_same_result_gives_the_same_bytes():
+    first = [path.read_bytes() for path in save()[:3]]
+    slower = {name: history(run.metrics["accuracy"], seconds=99.0) for name, run in RUNS.items()}
+    again = [path.read_bytes() for path in save(slower)[:3]]
+    assert first == again
+    assert b"Date" not in first[0]
+    assert f"v{mpl.__version__}".encode() not in first[0]
+    assert b"Software" not in first[1]
+
+
+def test_another_result_has_its_own_provenance():
+    save()
+    other = {name: history(run.metrics["accuracy"] / 2, seconds=99.0) for name, run in RUNS.items()}
+    assert json.loads(save(other).json.read_text())["provenance"]["seconds"] == 198.0
+
+
+def test_floats_have_six_digits_and_nan_is_null():
+    metrics = {"a": {"mean": 1 / 3, "std": float("nan"), "n": 1}, "b": {"mean": 123456789.0, "std": 1e-9 / 3, "n": 1}}
+    content = json.loads(save(metrics=metrics).json.read_text())
+    assert content["metrics"]["a"] == {"mean": 0.333333, "std": None, "n": 1}
+    assert content["metrics"]["b"] == {"mean": 123457000.0, "std": 3.33333e-10, "n": 1}
+
+
+@given(st.floats(allow_nan=False, allow_infinity=False))
+def test_six_digits_are_stable(value):
+    once = results._plain(value)
+    assert results._plain(once) == once
+    assert abs(once - value) <= 1e-5 * abs(value)
+
+
+@pytest.mark.parametrize(("first", "second"), [("laptop", "quick"), ("paper", "laptop"), ("paper", "quick")])
+def test_a_larger_preset_is_never_replaced(first, second, capsys):
+    large = [path.read_bytes() for path in save(preset=first)[:3]]
+    small = save(preset=second)
+    assert small.json == files.drafts_dir() / second / "fedeq" / f"{ITEM[1]}.json"
+    assert f"larger preset '{first}'" in small.note
+    assert f"larger preset '{first}'" in capsys.readouterr().out
+    assert [(files.figures_dir() / "fedeq" / path.name).read_bytes() for path in small[:3]] == large
+    assert (results.committed()[ITEM]["preset"], results.drafts()[ITEM]["preset"]) == (first, second)
+    again = save(preset=first)
+    assert again.json.parent == files.figures_dir() / "fedeq"
+
+
+def test_a_larger_preset_replaces_a_smaller_one():
+    save(preset="quick")
+    saved = save(preset="laptop")
+    assert saved.json.parent == files.figures_dir() / "fedeq"
+    assert results.read_result(saved.json)["preset"] == "laptop"
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"verdict": Verdict("true", "")}, "unknown verdict 'true'"),
+        ({"shown": ["mpl"]}, "unknown metric to show 'mpl'; did you mean 'mlp'"),
+        ({"preset": "quikc"}, "unknown preset 'quikc'; did you mean 'quick'"),
+        ({"metrics": {"mlp": {"mean": 1.0}}}, "metric 'mlp' needs exactly mean, std and n"),
+    ],
+)
+def test_what_is_refused(changes, message):
+    with pytest.raises(InputError, match=message):
+        save(**changes)
+    assert not files.figures_dir().exists()
+
+
+def test_what_is_not_said_comes_from_the_runs_and_the_paper():
+    saved = results.save_figure(
+        drawn(RUNS), *ITEM, verdict=YES, preset="quick", metrics=style.summary(RUNS), histories=RUNS
+    )  # fmt: skip
+    result = results.read_result(saved.json)
+    assert result["claim"].startswith("same accuracy within 2 points")
+    assert (result["data_source"], result["seeds"], result["parameters"]) == ("made by a test", [0, 1], {})
+    assert [row["name"] for row in result["published"]] == ["accuracy_gap", "size_reduction_percent"]
+
+
+def test_unknown_items():
+    with pytest.raises(InputError, match="did you mean 'fig04_mlp_vs_deq_mlp'"):
+        results.save_figure(
+            drawn(RUNS), "fedeq", "fig04_mlp_vs_deq", verdict=YES, preset="quick", data_source="", parameters={},
+            seeds=[0], metrics={},
+        )  # fmt: skip
+
+
+@pytest.mark.parametrize(("paper", "item"), [("../../x", "y"), ("fedeq", "../../x"), ("fedeq", "/tmp/x"), ("", "")])
+def test_nothing_is_written_outside_the_figures(folders, paper, item):
+    with pytest.raises(InputError, match=r"unknown (paper|table)"):
+        results.save_figure(drawn(RUNS), paper, item, verdict=YES, preset="quick", metrics={}, histories=RUNS)
+    assert list(folders.iterdir()) == []
+
+
+def test_figures_folder_that_cannot_be_written(folders):
+    (folders / "figures").write_text("a file, not a folder")
+    with pytest.raises(OutputError, match=r"cannot write .*FEDLAB_"):
+        save()
+    assert (folders / "figures").read_text() == "a file, not a folder"
+
+
+def test_read_only_figures_folder(monkeypatch):
+    """Root may write anywhere, so the refusal is simulated where the system would make it."""
+    before = [path.read_bytes() for path in save()[:3]]
+
+    def refuse(*args, **kwargs):
+        raise OSError(30, "Read-only file system")
+
+    monkeypatch.setattr(files.tempfile, "mkstemp", refuse)
+    with pytest.raises(OutputError, match="Read-only file system"):
+        save(departures=["another"])
+    folder = files.figures_dir() / "fedeq"
+    assert sorted(path.suffix for path in folder.iterdir()) == [".json", ".png", ".svg"]
+    assert [(folder / f"{ITEM[1]}.{kind}").read_bytes() for kind in ("svg", "png", "json")] == before
+
+
+def test_a_damaged_result_is_named():
+    file = save().json
+    file.write_text("{")
+    with pytest.raises(CorruptFileError, match=f"{ITEM[1]}.json is not a result"):
+        save()
+
+
+def test_without_runs_the_provenance_is_this_machine():
+    provenance = results.read_result(save(histories=None).json)["provenance"]
+    assert provenance["seconds"] is None
+    assert "jax" in provenance["versions"]
+
+
+def test_one_seed_has_no_spread():
+    alone = {"mlp": history(RUNS["mlp"].metrics["accuracy"][:1], seeds=(0,))}
+    saved = save(alone, seeds=(0,))
+    assert json.loads(saved.json.read_text())["metrics"] == {"mlp": {"mean": 60.0, "std": None, "n": 1}}
+    assert report.numbers(results.read_result(saved.json)) == [("mlp", "60", "70")]
+
+
+def test_stored_runs_are_kept_beside_the_figure():
+    """Those behind a figure are copied; when it is made of others, the old ones go, unless another figure has them."""
+    runs = {}
+    for name, lr in (("one", 0.1), ("two", 0.2)):
+        runs[name] = history([[0.1, 0.5], [0.2, 0.6]], algorithm_options={"lr": lr})
+        for index, run_name in enumerate(run_names(runs[name])):
+            part = replace(runs[name], seeds=(index,), diverged=(False,), metrics={}, client_curves=np.zeros((1, 2, 1)))
+            store.save_history(run_name, part)
+    kept = files.figures_dir() / "fedeq" / "runs"
+
+    def lie():
+        return {file.stem for file in kept.iterdir()}
+
+    both = save({"one": runs["one"], "two": runs["two"]}, histories=runs)
+    assert lie() == {*run_names(runs["one"]), *run_names(runs["two"])}
+    assert json.loads(both.json.read_text())["runs"] == sorted(lie())
+    save({"one": runs["one"]}, histories={"one": runs["one"]})
+    assert lie() == {*run_names(runs["one"])}
+
+
+def test_without_commit_nothing_is_written_to_figures(monkeypatch):
+    monkeypatch.delenv("FEDLAB_COMMIT")
+    saved = save(preset="paper")
+    assert saved.json == files.drafts_dir() / "paper" / "fedeq" / f"{ITEM.stem}.json"
+    assert [path.name for path in files.figures_dir().iterdir()] == ["drafts"]
+
+
+def test_the_verdict_stands_on_the_figure():
+    assert "quick · reproduced" not in [text.get_text() for text in drawn(RUNS).texts]  # nor does the stamp stay there
+    first, other = (save(verdict=Verdict(kind, "why")).png.read_bytes() for kind in ("reproduced", "inconclusive"))
+    assert first != other
+
+
+def test_a_failure_leaves_no_other_verdict(monkeypatch):
+    """Not in the draft; what is committed is an older result, whose hash tells."""
+    committed = save().json.read_bytes()
+    monkeypatch.delenv("FEDLAB_COMMIT")
+    draft = save().json
+    assert results.save_failure(ITEM, "quick", {"lr": float("nan")}, "ValueError: no") == draft
+    result = results.read_result(draft)
+    assert (result["verdict"], result["reason"]) == ("inconclusive", "the notebook failed: ValueError: no")
+    assert result["metrics"] == {}
+    assert (files.figures_dir() / "fedeq" / f"{ITEM.stem}.json").read_bytes() == committed
+
+
+def test_what_is_older_than_its_notebook_says_so():
+    file = save().json
+    assert not results.is_stale(results.read_result(file))
+    results.mark_stale(ITEM)
+    assert "stale" not in results.read_result(file)
+    file.write_text(json.dumps(results.read_result(file) | {"notebook_hash": "another"}))
+    results.mark_stale(ITEM)
+    result = results.read_result(file)
+    assert (result["stale"], result["verdict"]) == (True, "inconclusive")

@@ -1,0 +1,142 @@
+"""Every parameter of every notebook has a type and a range, and what does not keep to them is refused with both."""
+
+import json
+import math
+from types import NoneType
+
+import pytest
+
+from fedlab_lite.cli import main
+from fedlab_lite.papers import Item, notebooks, presets
+from fedlab_lite.runs import RANGES, check_parameters
+from fedlab_lite.runs.checks import type_name, words
+from fedlab_lite.util import InputError
+from fedlab_lite.util.files import notebooks_dir
+
+FILES = sorted(notebooks_dir().glob("*/*.ipynb"))
+PARAMETERS = [(file, name, *known) for file in FILES for name, known in notebooks.parameters(file).items()]
+each = pytest.mark.parametrize(
+    ("file", "name", "hint", "default"), PARAMETERS, ids=lambda value: getattr(value, "stem", None)
+)
+
+
+def holds(name, hint):
+    """Whether a parameter is a list, and what numbers it may have: 'int', 'float' or ''."""
+    said = type_name(hint)
+    return "list" in said, "float" if "float" in said else "int" if "int" in said else ""
+
+
+def refused(file, name, hint, value):
+    """Both ways: from the command line, and when a reader changes the parameters cell and executes it."""
+    namespace = {"__annotations__": {name: hint}, name: value}
+    for look in (lambda: notebooks.check_parameters(file, {name: value}), lambda: check_parameters(namespace)):
+        with pytest.raises(InputError) as caught:
+            look()
+        said = str(caught.value)
+        assert said.startswith(name)
+        assert f"of type {type_name(hint)}" in said
+        if name in RANGES:
+            assert str(RANGES[name]) in said
+
+
+@each
+def test_each_has_a_range(file, name, hint, default):
+    """A new name needs a line in `runs.checks.RANGES` or, for a word, in `runs.checks.words`."""
+    assert name in RANGES or words(name) or hint in (bool, bool | None) or name == "overrides"
+    notebooks.check_parameters(file, {name: default})
+    check_parameters({"__annotations__": {name: hint}, name: default})
+
+
+@each
+def test_wrong_types_negatives_zeros_and_not_a_numbers(file, name, hint, default):
+    if name == "overrides":
+        with pytest.raises(InputError, match="overrides must be of type dict"):
+            notebooks.check_parameters(file, {name: 3})
+        return
+    several, numbers = holds(name, hint)
+    wrong = [object(), {}, 3 if several else [3]] + ([True, "many"] if numbers else [3.5])
+    if not isinstance(None, hint if isinstance(hint, type) else NoneType) and "None" not in type_name(hint):
+        wrong.append(None)
+    if numbers:
+        span = RANGES[name]
+        bad = [math.nan, math.inf, -math.inf] + [-1.0 if numbers == "float" else -1] * (not span.holds(-1))
+        bad += [0] * (not span.holds(0)) + [span.high + 1] * (span.high < math.inf) + [2**31] * (numbers == "int")
+        wrong += [[value] for value in bad] + [[]] if several else bad
+        notebooks.check_parameters(file, {name: [0] if several else 0}) if span.holds(0) else None
+    for value in wrong:
+        refused(file, name, hint, value)
+
+
+def test_none_is_as_the_type_says():
+    thm = notebooks.path(Item("fedeq", "thm04_convergence"))
+    with pytest.raises(InputError, match="num_clients of thm04_convergence must be of type int, at least 1, got None"):
+        notebooks.check_parameters(thm, {"num_clients": None})
+
+
+def test_a_word_is_one_of_those_there_are():
+    fig = notebooks.path(Item("fedf_admm", "fig04_fmnist_2class"))
+    with pytest.raises(InputError, match=r"graph of fig04_.* must be .* one of ring, star, random, complete"):
+        notebooks.check_parameters(fig, {"graph": "rign"})
+    with pytest.raises(InputError, match=r"preset .* one of quick, laptop, paper, got 'large'"):
+        check_parameters({"__annotations__": {"preset": str}, "preset": "large"})
+
+
+def test_a_readers_cell_is_checked():
+    """What a kernel's namespace holds after its first cells: annotations, values, and all else."""
+    namespace = {}
+    exec("lr: float | None = None\nnotes: 'list' = 3\nother: int = -5\nlr = float('nan')", namespace)
+    with pytest.raises(InputError, match=r"lr must be of type float \| None, above 0, got nan"):
+        check_parameters(namespace)
+    namespace["lr"] = 0.1
+    check_parameters(namespace)
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_every_notebook_says_its_cell_and_takes_any_setting(file):
+    code = ["".join(cell["source"]) for cell in json.loads(file.read_text())["cells"] if cell["cell_type"] == "code"]
+    assert "\nfl.setup()\nfl.check_parameters(globals())" in code[1]
+    trains = any(presets.settings(file.parent.name, file.stem, preset) for preset in presets.PRESETS)
+    assert ("overrides" in notebooks.parameters(file)) == trains
+    if trains:
+        assert "overrides\n" in code[1].partition("settings = papers.settings(")[0]
+        values = {"dataset": "digits", "partition": "dirichlet", "alpha": 0.5, "train_size": 900, "shared_size": 0}
+        notebooks.check_parameters(file, values)
+        given = notebooks.cell_values(file, values)
+        assert given.get("overrides", {}) | given == values | {"overrides": given["overrides"]}
+        with pytest.raises(InputError, match=r"train_size of .* at least 1, got 0"):
+            notebooks.check_parameters(file, {"train_size": 0})
+        with pytest.raises(InputError, match=r"alpha .*above 0, got 0"):
+            notebooks.check_parameters(file, {"overrides": {"alpha": 0}})
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "fedeq/thm04 -p num_clients 0",
+        "fedf_admm/eq20 -p num_clients 0",
+        "fedeq/fig02 -p width 0",
+        "fedf_admm/fig15 -p num_draws 0",
+        "fedf_admm/fig04 -p seeds []",
+        "fedf_admm/fig01 -p num_seeds 0",
+        "fedf_admm/sec4 -p num_rounds -1",
+        "fedf_admm/fig08 -p num_trials 0",
+        "fedeq/fig04 -p lr 1e999",
+        "fedeq/fig04 -p seeds [9223372036854775808]",
+        "fedeq/fig04 -p width 0",
+        "fedeq/fig04 -p dataset mydigits",
+        "fedeq/fig04 -p partition dirichle",
+        "fedeq/fig04 -p dataset roles -p partition natural -p train_size 200 -p test_size 100",
+    ],
+)
+def test_the_attacks_cases_end_in_a_clear_error(capsys, arguments, tmp_path, monkeypatch):
+    monkeypatch.setenv("FEDLAB_DATA", str(tmp_path))
+    assert main(["run", *arguments.split()]) == 2
+    said = capsys.readouterr().err
+    assert said.count("error: ") == 1
+    assert "Traceback" not in said
+    assert any(word in said for word in ("must be of type", "did you mean", "known:", "Networks that"))
+
+
+def test_compute_checks_as_well(capsys):
+    assert main(["compute", "fedeq/fig04", "-p", "lr", "0"]) == 2
+    assert "lr must be of type float, above 0, got 0" in capsys.readouterr().err
