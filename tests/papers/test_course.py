@@ -69,7 +69,7 @@ def test_the_reader_predicts(item):
     assert names
     for name in names:
         assert notebooks.parameters(item.notebook)[name].default is None
-        assert re.search(rf"fl\.course\.predicted\(\s*{name}\b", code)
+        assert re.search(rf"course\.predicted\(\s*{name}\b", code)
 
 
 @of_all
@@ -87,7 +87,7 @@ def test_exercises(item):
     """Three, each a folded checker with wrong answers, a place for the reader's, and a folded solution."""
     code = [cell for cell in cells(item) if cell["cell_type"] == "code"]
     checkers = [
-        re.findall(r"@fl\.course\.exercise\(.*?\ndef (check_\w+)", notebooks.source(c), re.DOTALL) for c in code
+        re.findall(r"@course\.exercise\(.*?\ndef (check_\w+)", notebooks.source(c), re.DOTALL) for c in code
     ]
     names = [name for found in checkers for name in found]
     assert len(names) == 3

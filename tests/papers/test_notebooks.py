@@ -110,7 +110,7 @@ def test_order(file):
     assert departs[0] < tries[0]
     assert "| paper | reference code | here | effect |" in notebooks.source(content[departs[0]])
     assert len(content) - tries[0] <= 2  # at most one cell with a control after it
-    saved = [index for index in code if "results.save_figure(" in notebooks.source(content[index])]
+    saved = [index for index in code if "fl.papers.save_figure(" in notebooks.source(content[index])]
     assert saved == [max(index for index in code if index < departs[0])]
     kinds = "".join(cell["cell_type"][0] for cell in content[2:])
     assert "cccc" not in kinds, "four code cells in a row: say why and what to notice"
@@ -120,7 +120,7 @@ def test_order(file):
 def test_the_gate_decides(file):
     """A verdict is evidence's, and no assertion stands in for it; plots are folded, the algorithm is shown."""
     code = "\n".join(sources(file, "code"))
-    assert re.search(r"evidence\.(derived|compare|observed|together)\(", code)
+    assert re.search(r"fl\.verdicts\.(derived|compare|observed|together)\(", code)
     assert "verdict=verdict" in code
     assert not re.search(r"\bholds\b *=|^assert ", code, re.MULTILINE)
     for cell in cells(file):
@@ -128,7 +128,7 @@ def test_the_gate_decides(file):
             hidden = "hide-input" in cell["metadata"].get("tags", [])
             assert hidden or "import matplotlib" in notebooks.source(cell), notebooks.source(cell)
     if presets.settings(file.parent.name, file.stem, "quick"):
-        assert "notebook.listing(" in code, "a training notebook shows the update that it is about"
+        assert "fl.papers.listing(" in code, "a training notebook shows the update that it is about"
 
 
 @of_papers

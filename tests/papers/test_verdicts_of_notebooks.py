@@ -15,9 +15,10 @@ import numpy as np
 import pytest
 
 import fedlab_lite
+from fedlab_lite import papers, runs
 from fedlab_lite.engine import Algorithm, History, Problem, constant_answer, evaluate, message_bytes
 from fedlab_lite.nn import count_params
-from fedlab_lite.papers import notebooks, presets, results
+from fedlab_lite.papers import notebooks, presets
 from fedlab_lite.plots import style
 from fedlab_lite.runs import Settings, build_problem, runner
 
@@ -86,8 +87,8 @@ def nothing_trained(request, monkeypatch):
     value, num_rounds = (math.nan, 10) if request.param == "diverged" else (0.1, 0)
     cache = {}
 
-    def run_all(runs, **options):
-        return {name: cache.setdefault(each, made_up(each, value, num_rounds)) for name, each in runs.items()}
+    def run_all(asked, **options):
+        return {name: cache.setdefault(each, made_up(each, value, num_rounds)) for name, each in asked.items()}
 
     def final_state(settings, **options):
         problem = build_problem(settings)
@@ -103,19 +104,17 @@ def nothing_trained(request, monkeypatch):
 
         return problem, jax.tree.map(leaf, state)
 
-    for module in (fedlab_lite, runner):
+    for module in (fedlab_lite, runs, runner):  # wherever a notebook takes them from
         monkeypatch.setattr(module, "run_all", run_all)
         monkeypatch.setattr(module, "run", lambda settings, **options: run_all({"": settings})[""])
-    monkeypatch.setattr(runner, "final_state", final_state)
+        monkeypatch.setattr(module, "final_state", final_state)
     return request.param
 
 
 @pytest.mark.parametrize("item", TRAINING, ids=str)
 def test_what_was_not_trained_confirms_nothing(item, nothing_trained, monkeypatch):
     saved, drawn = [], []
-    monkeypatch.setattr(
-        results, "save_figure", lambda fig, *args, **options: (saved.append(options), drawn.append(fig))
-    )
+    monkeypatch.setattr(papers, "save_figure", lambda fig, *args, **options: (saved.append(options), drawn.append(fig)))
     monkeypatch.setattr(plt, "show", lambda: None)
     scope = {"__name__": "__main__"}
     try:

@@ -98,7 +98,7 @@ def test_every_notebook_says_its_cell_and_takes_any_setting(file):
     trains = any(presets.settings(file.parent.name, file.stem, preset) for preset in presets.PRESETS)
     assert ("overrides" in notebooks.parameters(file)) == trains
     if trains:
-        assert "overrides\n" in code[1].partition("settings = papers.settings(")[0]
+        assert "overrides\n" in code[1].partition("settings = fl.papers.settings(")[0]
         values = {"dataset": "digits", "partition": "dirichlet", "alpha": 0.5, "train_size": 900, "shared_size": 0}
         notebooks.check_parameters(file, values)
         given = notebooks.cell_values(file, values)
