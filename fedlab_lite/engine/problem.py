@@ -123,7 +123,7 @@ class Problem:
     judge_training: bool = field(default=False, metadata={"static": True})  # judge models on training rows as well
 
     def __post_init__(self):
-        if self.task is None:  # never so where `jit` rebuilds a problem, whose data may be placeholders
+        if self.task is None and hasattr(self.data, "task"):  # `jit` rebuilds problems from placeholders
             choose("task", self.data.task, TASKS)
             object.__setattr__(self, "task", TASKS[self.data.task])
 

@@ -3,8 +3,20 @@
 `Settings` say everything that decides a run's numbers; `run` and `run_all` compute what the store lacks.
 """
 
+from typing import Any
+
 from fedlab_lite.runs.build import algorithm_of, build_problem, data_fingerprint
 from fedlab_lite.runs.checks import PRESETS, RANGES, check, check_parameters, check_type
 from fedlab_lite.runs.runner import final_state, measured, run, run_all, run_name, run_names
 from fedlab_lite.runs.settings import Settings, model_option_types, setting_types
-from fedlab_lite.runs.tuning import held_out, score, tune, with_options
+
+_TUNING = ("held_out", "score", "tune", "with_options")
+
+
+def __getattr__(name: str) -> Any:
+    """The names of `tuning`, loaded when they are used: they need Optuna, and running does not."""
+    if name not in _TUNING:
+        raise AttributeError(f"fedlab_lite.runs has no name {name!r}")
+    from fedlab_lite.runs import tuning
+
+    return getattr(tuning, name)

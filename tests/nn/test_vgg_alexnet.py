@@ -242,7 +242,7 @@ def test_slips_within_tables_4_to_6():
 )
 def test_tables_beside_our_networks(stem, name, shape, classes, printed, slips):
     found = layer_tables.shapes(shapes(name, shape, classes))
-    rows = layer_tables.compare(presets.published("deprl", stem), found)
+    rows = layer_tables.compare_layers(presets.published("deprl", stem), found)
     assert [row["name"] for row in rows] == list(found)
     assert len(rows) == printed
     assert {row["name"] for row in rows if not row["holds"]} == slips

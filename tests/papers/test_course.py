@@ -86,9 +86,7 @@ def test_pictures(item):
 def test_exercises(item):
     """Three, each a folded checker with wrong answers, a place for the reader's, and a folded solution."""
     code = [cell for cell in cells(item) if cell["cell_type"] == "code"]
-    checkers = [
-        re.findall(r"@course\.exercise\(.*?\ndef (check_\w+)", notebooks.source(c), re.DOTALL) for c in code
-    ]
+    checkers = [re.findall(r"@course\.exercise\(.*?\ndef (check_\w+)", notebooks.source(c), re.DOTALL) for c in code]
     names = [name for found in checkers for name in found]
     assert len(names) == 3
     for cell, found in zip(code, checkers, strict=True):
