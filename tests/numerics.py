@@ -244,8 +244,10 @@ def committed(part: str) -> list[str]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--same", action="store_true", help="record: the numbers are the same, or the version is new")
+    parser.add_argument("--all", action="store_true", help="name every run that would be renamed, not the first five")
+    args = parser.parse_args()
     now = Package(ROOT / "fedlab_lite").record()
-    if parser.parse_args().same:
+    if args.same:
         RECORD.write_text(json.dumps(now, indent=1, sort_keys=True) + "\n")
         print(f"recorded in {RECORD.name}")
         return 0
@@ -256,7 +258,10 @@ def main() -> int:
         if part == "data":
             print("  No version to raise: a run's name has a fingerprint of its rows.")
         else:
-            print(f"  A new version renames {len(runs)} committed runs{':' if runs else '.'}", *runs, sep="\n    ")
+            shown = runs if args.all else runs[:5]
+            print(f"  A new version renames {len(runs)} committed runs{':' if runs else '.'}", *shown, sep="\n    ")
+            if len(runs) > len(shown):
+                print(f"    and {len(runs) - len(shown)} more; --all names them")
     if parts:
         print("Are the numbers the same? Then: python tests/numerics.py --same")
     return int(bool(parts))
