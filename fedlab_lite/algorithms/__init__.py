@@ -19,7 +19,6 @@ from fedlab_lite.algorithms.fedbabu import FedBABU
 from fedlab_lite.algorithms.fedcr import FedCR
 from fedlab_lite.algorithms.fedeq import FeDEQ, lagrangian_terms
 from fedlab_lite.algorithms.fedf_admm import FedFADMM
-from fedlab_lite.algorithms.fedopt import FedOpt
 from fedlab_lite.algorithms.fedpac import FedPAC
 from fedlab_lite.algorithms.fedper import FedPer
 from fedlab_lite.algorithms.fedreco import FedReCo
@@ -27,14 +26,13 @@ from fedlab_lite.algorithms.fedrep import FedRep
 from fedlab_lite.algorithms.fedrod import FedRoD
 from fedlab_lite.algorithms.knn_per import KNNPer
 from fedlab_lite.algorithms.local import Local
-from fedlab_lite.engine import Algorithm
+from fedlab_lite.engine import Algorithm, is_optimizer
 from fedlab_lite.util import InputError, choose
 
 ALGORITHMS: dict[str, type[Algorithm]] = {
     "local": Local,
     "fedavg": FedAvg,
     "fedavg_ft": FedAvgFT,
-    "fedopt": FedOpt,
     "ditto": Ditto,
     "fedper": FedPer,
     "fedrep": FedRep,
@@ -58,14 +56,14 @@ ALGORITHMS: dict[str, type[Algorithm]] = {
 
 
 def algorithm_options(name: str) -> dict[str, type]:
-    """The hyper-parameters of an algorithm and their types."""
+    """The hyper-parameters of an algorithm that settings name, and their types: all but its optimisers."""
     choose("algorithm", name, ALGORITHMS)
-    return {field.name: field.type for field in fields(ALGORITHMS[name])}
+    return {field.name: field.type for field in fields(ALGORITHMS[name]) if not is_optimizer(field)}
 
 
 def algorithm_defaults(name: str) -> dict[str, Any]:
     """The values of an algorithm's hyper-parameters where nothing else is said."""
-    return {field.name: field.default for field in fields(ALGORITHMS[name])}
+    return {field.name: field.default for field in fields(ALGORITHMS[name]) if not is_optimizer(field)}
 
 
 def make_algorithm(name: str, **options) -> Algorithm:

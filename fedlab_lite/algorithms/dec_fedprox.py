@@ -6,19 +6,19 @@ from typing import ClassVar
 import jax
 import optax
 
-from fedlab_lite.algorithms.dec_fedavg import DecFedAvg
-from fedlab_lite.algorithms.parts import averaged
+from fedlab_lite.algorithms.parts import Decentralised, averaged
 from fedlab_lite.engine import Batch, ClientData, Problem, RoundContext
 
 
 @dataclass(frozen=True)
-class DecFedProx(DecFedAvg):
+class DecFedProx(Decentralised):
     """DecFedAvg with C_i(w_i) + alpha ||w_i - M_i[w_j]||^2 as local loss, eq. (22): no one half before alpha.
 
     M_i[w_j] is what the last exchange brought (at first the common w^0), and held during a round; the paper does not
     say. The state has it as 'received'.
     """
 
+    beta: float = 0.5  # beta, averaging rate; 1 would oscillate on an even ring
     prox: float = 0.1  # alpha, how strongly a device is tied to its neighbours' mean
 
     owned: ClassVar[tuple[str, ...]] = ("client_params", "received")

@@ -7,7 +7,16 @@ from typing import ClassVar
 import jax
 import jax.numpy as jnp
 
-from fedlab_lite.algorithms.parts import Gossip, PartialPersonalisation, alternate, disagreement, mean_of, project_all
+from fedlab_lite.algorithms.parts import (
+    MIXING,
+    PartialPersonalisation,
+    alternate,
+    check_matrix,
+    disagreement,
+    mean_of,
+    mixed,
+    project_all,
+)
 from fedlab_lite.engine import ClientData, Models, Problem, RoundContext
 from fedlab_lite.util import InputError, choose
 
@@ -16,7 +25,7 @@ STARTS = ("different", "same")
 
 
 @dataclass(frozen=True)
-class DePRL(Gossip, PartialPersonalisation):
+class DePRL(PartialPersonalisation):
     """min_phi (1/N) sum_i min_{theta_i} F_i(theta_i o phi) over a graph, eq. (2): a head each, phi by gossip.
 
     A worker has its own copy of phi ('thetas') and its head ('heads'); only the first is sent. Workers share phi(0),
@@ -30,6 +39,7 @@ class DePRL(Gossip, PartialPersonalisation):
     Table 1's notebook shows what that is worth: gradients of phi come through the heads, and unlike heads disagree.
     """
 
+    mixing: str = "metropolis"  # P: 'metropolis' or 'uniform', see `parts.mixed`
     lr: float = 0.01  # beta, of the representation
     head_lr: float = 0.005  # alpha, of the head
     epochs: int = 1  # passes over the worker's rows for the representation, a round
@@ -39,11 +49,13 @@ class DePRL(Gossip, PartialPersonalisation):
     order: str = "train_first"  # or 'mix_first'
     start: str = "different"  # heads of the workers at the start, or the 'same'
 
+    everybody: ClassVar[bool] = True
     owned: ClassVar[tuple[str, ...]] = ("thetas", "heads")
     step_sizes: ClassVar[tuple[str, ...]] = ("lr", "head_lr")
 
     def __post_init__(self):
         super().__post_init__()
+        choose("mixing of DePRL", self.mixing, MIXING)
         choose("order of DePRL", self.order, ORDERS)
         choose("start of DePRL", self.start, STARTS)
         for name in ("steps", "head_steps"):
@@ -51,6 +63,9 @@ class DePRL(Gossip, PartialPersonalisation):
                 raise InputError(
                     f"{name} of DePRL is {getattr(self, name)}; tau and the representation's are at least 1"
                 )
+
+    def check(self, problem: Problem) -> None:
+        check_matrix(self, problem, self.mixing)
 
     def init(self, problem: Problem, key: jax.Array) -> dict:
         state = super().init(problem, key)
@@ -68,10 +83,10 @@ class DePRL(Gossip, PartialPersonalisation):
         return alternate(self, problem, data, key, head, phi, **passes)
 
     def round(self, problem: Problem, state: dict, at: RoundContext) -> dict:
-        phi = self.mix(problem, at, state["thetas"]) if self.order == "mix_first" else state["thetas"]
+        phi = mixed(problem, at, state["thetas"], self.mixing) if self.order == "mix_first" else state["thetas"]
         phi, heads = self.for_cohort(problem, self.worker_update, at, phi, state["heads"])
         if self.order == "train_first":
-            phi = project_all(problem, problem.model.project, self.mix(problem, at, phi))  # line 9, eq. (7)
+            phi = project_all(problem, problem.model.project, mixed(problem, at, phi, self.mixing))  # line 9, eq. (7)
         return state | {"thetas": phi, "heads": heads}
 
     def models(self, problem: Problem, state: dict, key: jax.Array) -> Models:

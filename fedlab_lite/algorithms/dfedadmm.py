@@ -10,14 +10,13 @@ from typing import ClassVar
 import jax
 import optax
 
-from fedlab_lite.algorithms.dec_fedavg import DecFedAvg
-from fedlab_lite.algorithms.parts import averaged
+from fedlab_lite.algorithms.parts import Decentralised, averaged
 from fedlab_lite.engine import Batch, ClientData, Models, Problem, RoundContext
 from fedlab_lite.util import InputError
 
 
 @dataclass(frozen=True)
-class DFedADMM(DecFedAvg):
+class DFedADMM(Decentralised):
     """ADMM on params: C_i(w) + <p_i, w> + theta/2 ||w - z_i||^2 locally, z_i being the device's averaged params.
 
     Then p_i <- p_i + theta (w_i - z_i), the message is m_i = w_i + p_i / theta, and z_i the average (21) of messages.
@@ -25,11 +24,13 @@ class DFedADMM(DecFedAvg):
     params: it is projected where the model has a constraint set.
     """
 
+    beta: float = 0.5  # beta, averaging rate; 1 would oscillate on an even ring
     theta: float = 0.1  # theta, penalty weight
 
     owned: ClassVar[tuple[str, ...]] = ("client_params", "duals")
 
     def __post_init__(self):
+        super().__post_init__()
         if not self.theta > 0:
             raise InputError(f"theta of DFedADMM must be positive, got {self.theta}; FedF-ADMM tries 0.01 to 5")
 

@@ -2,14 +2,28 @@
 
 from dataclasses import dataclass
 
-from fedlab_lite.algorithms.dec_fedavg import DecFedAvg
+import jax
+
+from fedlab_lite.algorithms.parts import Decentralised, averaged
+from fedlab_lite.engine import ClientData, Problem, RoundContext
 
 
 @dataclass(frozen=True)
-class DFedAvgM(DecFedAvg):
+class DFedAvgM(Decentralised):
     """DecFedAvg with a heavy ball in the local update: y^{k+1} = y^k - eta g(y^k) + epsilon (y^k - y^{k-1}).
 
-    It starts each round from rest. Averaging is eq. (21)'s; the original's has doubly stochastic weights instead.
+    It starts each round from rest. Averaging is w_i <- (1 - beta) w_i + beta M_i[w_j], eq. (21) of FedF-ADMM; the
+    original's has doubly stochastic weights instead.
     """
 
     momentum: float | None = 0.9  # epsilon
+    beta: float = 0.5  # beta, averaging rate; 1 would oscillate on an even ring
+
+    def client_update(self, problem: Problem, data: ClientData, key: jax.Array, params: dict) -> dict:
+        """The heavy ball from y^0, the device's params: SGD with `momentum`, see `Algorithm.client_optimizer`."""
+        return self.train(problem.loss, params, data, key, epochs=self.epochs, project=problem.project)
+
+    def round(self, problem: Problem, state: dict, at: RoundContext) -> dict:
+        trained = self.for_cohort(problem, self.client_update, at, state["client_params"])
+        received = problem.exchange(at, trained)
+        return {"client_params": averaged(problem, trained, received, self.beta)}

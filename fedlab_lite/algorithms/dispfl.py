@@ -40,6 +40,7 @@ class DisPFL(Decentralised):
     owned: ClassVar[tuple[str, ...]] = ("client_params", "masks", "next_masks")
 
     def __post_init__(self):
+        super().__post_init__()
         for name, options in CHOICES.items():
             choose(f"{name} of DisPFL", getattr(self, name), options)
         if not 0 < self.density <= 1:

@@ -7,6 +7,7 @@ import jax
 import optax
 
 from fedlab_lite.algorithms.fedavg import FedAvg
+from fedlab_lite.algorithms.parts import server_step
 from fedlab_lite.engine import Batch, ClientData, Models, Problem, RoundContext
 
 
@@ -48,10 +49,10 @@ class Ditto(FedAvg):
         params = problem.downlink(state["params"])
         own = problem.take(state["client_params"], at)
         own, changes = self.for_cohort(problem, self.ditto_update, at, own, shared=(params,))
-        return {
-            "params": problem.project(optax.tree.add(params, problem.uplink(at, changes))),
-            "client_params": problem.put(state["client_params"], at, own),
-        }
+        change = problem.uplink(at, changes)
+        params, server = server_step(self.server_optimizer, problem, at, state, params, change)
+        own = problem.put(state["client_params"], at, own)
+        return {"params": problem.project(params), "client_params": own} | server
 
     def models(self, problem: Problem, state: dict, key: jax.Array) -> Models:
         return state["client_params"], {}

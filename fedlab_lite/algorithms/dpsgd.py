@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import jax
 import optax
 
-from fedlab_lite.algorithms.parts import Decentralised, Gossip, project_all
+from fedlab_lite.algorithms.parts import MIXING, Decentralised, check_matrix, mixed, project_all
 from fedlab_lite.engine import ClientData, Problem, RoundContext
 from fedlab_lite.util import choose
 
@@ -13,18 +13,23 @@ ORDERS = ("together", "mix_first")
 
 
 @dataclass(frozen=True)
-class DPSGD(Gossip, Decentralised):
+class DPSGD(Decentralised):
     """x_i <- sum_j P_ij x_j - eta g_i(x_i): one step a round, its gradient at the point before mixing.
 
     What DePRL and DisPFL run under this name mixes first and then trains for whole epochs ('mix_first'); a model that
     is judged after that has had a free fine-tune.
     """
 
+    mixing: str = "metropolis"  # P: 'metropolis' or 'uniform', see `parts.mixed`
     order: str = "together"  # 'together', as printed, or 'mix_first', then `epochs`
 
     def __post_init__(self):
         super().__post_init__()
+        choose("mixing of DPSGD", self.mixing, MIXING)
         choose("order of D-PSGD", self.order, ORDERS)
+
+    def check(self, problem: Problem) -> None:
+        check_matrix(self, problem, self.mixing)
 
     def one_step(self, problem: Problem, data: ClientData, key: jax.Array, params: dict) -> dict:
         """-eta g_i(x_i)"""
@@ -32,8 +37,8 @@ class DPSGD(Gossip, Decentralised):
 
     def round(self, problem: Problem, state: dict, at: RoundContext) -> dict:
         own = state["client_params"]
-        mixed = self.mix(problem, at, own)
+        neighbourhood = mixed(problem, at, own, self.mixing)
         if self.order == "mix_first":
-            return {"client_params": self.for_cohort(problem, self.client_update, at, mixed)}
-        new = optax.tree.add(mixed, self.for_cohort(problem, self.one_step, at, own))
+            return {"client_params": self.for_cohort(problem, self.client_update, at, neighbourhood)}
+        new = optax.tree.add(neighbourhood, self.for_cohort(problem, self.one_step, at, own))
         return {"client_params": project_all(problem, problem.project, new)}

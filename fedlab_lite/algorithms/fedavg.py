@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 import jax
 import optax
 
+from fedlab_lite.algorithms.parts import server_start, server_step
 from fedlab_lite.engine import Algorithm, ClientData, Models, Problem, RoundContext
 
 
@@ -13,12 +14,16 @@ class FedAvg(Algorithm):
     """min_w sum_i (n_i / n) L_i(w): one model for all (Algorithm 1 of the paper).
 
     A client sends how it changed the params, which is what the paper's average amounts to: its weights sum to one.
+    With an optimiser at the server this is FedOpt (Reddi et al., "Adaptive Federated Optimization", 2021), see
+    `parts.server_step`.
     """
 
     epochs: int = 5  # E, passes over the client's rows in a round
+    server_optimizer: optax.GradientTransformation | None = None  # the server's step; None: the mean change as it is
 
     def init(self, problem: Problem, key: jax.Array) -> dict:
-        return {"params": problem.model.init(key)}
+        params = problem.model.init(key)
+        return {"params": params} | server_start(self.server_optimizer, params)
 
     def client_update(self, problem: Problem, data: ClientData, key: jax.Array, params: dict) -> dict:
         """E epochs of SGD from the received params."""
@@ -30,7 +35,9 @@ class FedAvg(Algorithm):
     def round(self, problem: Problem, state: dict, at: RoundContext) -> dict:
         params = problem.downlink(state["params"])
         changes = self.for_cohort(problem, self.client_change, at, shared=(params,))
-        return state | {"params": problem.project(optax.tree.add(params, problem.uplink(at, changes)))}
+        change = problem.uplink(at, changes)
+        params, server = server_step(self.server_optimizer, problem, at, state, params, change)
+        return state | server | {"params": problem.project(params)}
 
     def models(self, problem: Problem, state: dict, key: jax.Array) -> Models:
         return {}, state["params"]

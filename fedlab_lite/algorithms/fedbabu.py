@@ -6,6 +6,7 @@ import jax
 import optax
 
 from fedlab_lite.algorithms.fedavg import FedAvg
+from fedlab_lite.algorithms.parts import server_start, server_step
 from fedlab_lite.engine import Batch, ClientData, Models, Problem, RoundContext, fit_head
 from fedlab_lite.util import choose
 
@@ -24,7 +25,12 @@ class FedBABU(FedAvg):
     tuned_part: str = "all"  # what is tuned then: 'all', the 'head', or the 'body'
 
     def __post_init__(self):
+        super().__post_init__()
         choose("tuned_part of FedBABU", self.tuned_part, ("all", "head", "body"))
+
+    def init(self, problem: Problem, key: jax.Array) -> dict:
+        params = problem.model.init(key)
+        return {"params": params} | server_start(self.server_optimizer, params["representation"])
 
     def train_body(self, problem: Problem, data: ClientData, key: jax.Array, theta: dict, head: dict) -> dict:
         """E epochs of SGD on the body under this head."""
@@ -41,8 +47,9 @@ class FedBABU(FedAvg):
         params = state["params"]
         theta = problem.downlink(params["representation"])
         changes = self.for_cohort(problem, self.body_change, at, shared=(theta, params["head"]))
-        theta = problem.model.project(optax.tree.add(theta, problem.uplink(at, changes)))
-        return state | {"params": params | {"representation": theta}}
+        change = problem.uplink(at, changes)
+        theta, server = server_step(self.server_optimizer, problem, at, state, theta, change)
+        return state | server | {"params": params | {"representation": problem.model.project(theta)}}
 
     def client_update(self, problem: Problem, data: ClientData, key: jax.Array, params: dict) -> dict:
         """Tuning: E epochs from the global params."""
@@ -51,7 +58,7 @@ class FedBABU(FedAvg):
             return params | {"representation": self.train_body(problem, data, key, theta, head)}
         if self.tuned_part == "head":
             options = {"epochs": self.epochs, "batch_size": self.batch_size}
-            return params | {"head": fit_head(problem, theta, head, data, key, self.optimizer(), **options)}
+            return params | {"head": fit_head(problem, theta, head, data, key, self.client_optimizer(), **options)}
         return super().client_update(problem, data, key, params)
 
     def models(self, problem: Problem, state: dict, key: jax.Array) -> Models:

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from fedlab_lite.algorithms.parts import PartialPersonalisation, features_of
+from fedlab_lite.algorithms.parts import PartialPersonalisation, features_of, server_start, server_step
 from fedlab_lite.engine import Batch, ClientData, Problem, RoundContext, average, in_chunks
 from fedlab_lite.nn import Gaussian
 from fedlab_lite.util import InputError, choose
@@ -45,8 +45,10 @@ class FedCR(PartialPersonalisation):
     samples: int = 15  # L, draws of z in training
     prior_rate: float = 1.0  # beta_2, share of the new r_y in what the server keeps
     kl: str = "prior"  # KL(r_y || encoder), the code's, or of the 'encoder' from r_y
+    server_optimizer: optax.GradientTransformation | None = None  # the server's step; None: the mean change as it is
 
     def __post_init__(self):
+        super().__post_init__()
         choose("kl of FedCR", self.kl, ("prior", "encoder"))
         if self.samples < 1:
             raise InputError(f"samples of FedCR is {self.samples}; at least one draw of z is needed")
@@ -65,7 +67,8 @@ class FedCR(PartialPersonalisation):
     def init(self, problem: Problem, key: jax.Array) -> dict:
         """The state's 'prior' are the r_y, `[C, latent]`: N(0, I)."""
         shape = (problem.data.num_classes, features_of(problem).mean.shape[-1])
-        return super().init(problem, key) | {"prior": Gaussian(jnp.zeros(shape), jnp.ones(shape))}
+        state = super().init(problem, key) | {"prior": Gaussian(jnp.zeros(shape), jnp.ones(shape))}
+        return state | server_start(self.server_optimizer, state["theta"])
 
     def products(self, problem: Problem, data: ClientData, theta: dict) -> dict:
         """Of each class, the product of its rows' Gaussians: 'precision' and 'weighted' mean (by it), `[C, latent]`."""
@@ -110,8 +113,13 @@ class FedCR(PartialPersonalisation):
         new = Gaussian(weighted / (1 + precision), 1 / jnp.sqrt(1 + precision))
         shown = jnp.any(precision > 0, axis=1, keepdims=True)
         rate = jnp.where(shown, self.prior_rate, 0)
-        return state | {
-            "theta": problem.model.project(optax.tree.add(theta, mean["theta"])),
-            "heads": problem.put(state["heads"], at, heads),
-            "prior": jax.tree.map(lambda old, new: (1 - rate) * old + rate * new, prior, new),
-        }
+        theta, server = server_step(self.server_optimizer, problem, at, state, theta, mean["theta"])
+        return (
+            state
+            | server
+            | {
+                "theta": problem.model.project(theta),
+                "heads": problem.put(state["heads"], at, heads),
+                "prior": jax.tree.map(lambda old, new: (1 - rate) * old + rate * new, prior, new),
+            }
+        )

@@ -54,6 +54,7 @@ class FeDEQ(PartialPersonalisation):
     owned: ClassVar[tuple[str, ...]] = ("heads", "thetas", "duals", "equilibria")
 
     def __post_init__(self):
+        super().__post_init__()
         choose("start of REP_UPDATE", self.start, ("own", "received"))
         choose("server of FeDEQ", self.server, ("mean", "argmin"))
         choose("warm_start of FeDEQ", self.warm_start, WARM_STARTS)
@@ -88,7 +89,7 @@ class FeDEQ(PartialPersonalisation):
         w_key, theta_key = jax.random.split(key)
         # line 8: w_i <- argmin L_i(theta, w_i)
         options = {"epochs": self.head_epochs, "batch_size": self.batch_size}
-        w_i = fit_head(problem, theta, own["heads"], data, w_key, self.optimizer(), **options)
+        w_i = fit_head(problem, theta, own["heads"], data, w_key, self.client_optimizer(), **options)
 
         # lines 9, 12-20: gradient steps on L_i + <lambda_i, theta_i - theta> + rho/2 ||theta_i - theta||^2
         def augmented_loss(theta_i: dict, batch: Batch):

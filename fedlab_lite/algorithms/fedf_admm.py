@@ -1,34 +1,53 @@
 """FedF-ADMM: "Function-Space ADMM for Decentralized Federated Learning", Algorithm 1."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
 
-from fedlab_lite.algorithms.cmfd import CMFD
-from fedlab_lite.engine import Problem
+from fedlab_lite.algorithms.parts import (
+    Decentralised,
+    check_distillation,
+    check_shared_set,
+    distill,
+    local_phase,
+    received,
+)
+from fedlab_lite.engine import Problem, RoundContext
 from fedlab_lite.util import InputError
 
 
 @dataclass(frozen=True)
-class FedFADMM(CMFD):
+class FedFADMM(Decentralised):
     """min sum_i C_i(f_i) s.t. f_i = M_i[f_j], eq. (1) and (4), by ADMM on functions, realised by distillation.
 
     A multiplier is a function of x, kept as its values on D_s: the state's 'multipliers' g_i `[N, |D_s|, C]`, scaled as
     the paper's g-hat. Algorithm 1's time indices shift by one between its lines; (16) and (18) settle the order: the
-    multiplier is updated first, and the new one enters the target.
+    multiplier is updated first, and the new one enters the target. Local training, messages and distillation are
+    CMFD's.
     """
 
+    rho: float = 0.08  # rho-hat, step size of distillation
+    distill_epochs: int = 1  # passes over D_s
+    distill_batch_size: int = 100  # rows a step of distillation
+    share: str = "outputs"  # what crosses the network: 'outputs' on D_s, or 'params'
     nu: float = 0.01  # nu, stabilisation: the multiplier's decay a round; 0 is the plain ADMM of (8)
     derivative_gain: float = 0.0  # K_d of a PID controller, the paper's future work; 0 is the paper's PI
 
     owned: ClassVar[tuple[str, ...]] = ("client_params", "multipliers", "errors")
+    step_sizes: ClassVar[tuple[str, ...]] = ("lr", "rho")
+    distill = distill  # eq. (12), (23)
 
     def __post_init__(self):
         super().__post_init__()
+        check_distillation(self)
         if not 0 <= self.nu <= 1:
             raise InputError(f"nu of FedF-ADMM is a share in [0, 1], got {self.nu}; the paper takes 0.01")
+
+    def check(self, problem: Problem) -> None:
+        super().check(problem)
+        check_shared_set(self, problem)
 
     def init(self, problem: Problem, key: jax.Array) -> dict:
         """Line 1: one w^0 for all, multipliers 0."""
@@ -42,6 +61,14 @@ class FedFADMM(CMFD):
         # line 7: y^_i = M_i[y~_j] - g_i
         slope = self.derivative_gain * (error - state["errors"])
         return mean - multipliers - slope, {"multipliers": multipliers, "errors": error}
+
+    def round(self, problem: Problem, state: dict, at: RoundContext) -> dict:
+        local, distilling = (replace(at, key=key) for key in jax.random.split(at.key))
+        shared = (problem.data.shared_x,)
+        params, outputs = self.for_cohort(problem, local_phase, local, state["client_params"], shared=shared)
+        targets, kept = self.targets(state, outputs, received(problem, at, params, outputs, self.share))
+        params = self.for_cohort(problem, self.distill, distilling, params, targets, shared=shared)
+        return {"client_params": params} | kept
 
     def monitor(self, problem: Problem, state: dict) -> dict[str, jax.Array]:
         """Also 'disagreement': the root mean square of y~_i - M_i[y~_j] over D_s and the classes, of every device."""

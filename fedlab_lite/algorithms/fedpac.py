@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from fedlab_lite.algorithms.parts import PartialPersonalisation, features_of, simplex_minimum
+from fedlab_lite.algorithms.parts import PartialPersonalisation, features_of, server_start, server_step, simplex_minimum
 from fedlab_lite.engine import Batch, ClientData, Problem, RoundContext, average, combine, fit_head, in_chunks
 from fedlab_lite.util import InputError
 
@@ -54,6 +54,7 @@ class FedPAC(PartialPersonalisation):
     head_epochs: int = 1  # passes for the head, on the received body
     head_lr: float = 0.1  # step size for the head (fixed in its code)
     penalty: float = 1.0  # lambda, of the mean squared distance from features to prototypes
+    server_optimizer: optax.GradientTransformation | None = None  # the server's step; None: the mean change as it is
 
     step_sizes: ClassVar[tuple[str, ...]] = ("lr", "head_lr")
 
@@ -67,7 +68,8 @@ class FedPAC(PartialPersonalisation):
     def init(self, problem: Problem, key: jax.Array) -> dict:
         """The state's 'prototypes' `[C, d]` are c_k; zeros: nobody has shown any rows of class k yet."""
         state = super().init(problem, key)
-        return state | {"prototypes": jnp.zeros((problem.data.num_classes, features_of(problem).shape[-1]))}
+        state |= {"prototypes": jnp.zeros((problem.data.num_classes, features_of(problem).shape[-1]))}
+        return state | server_start(self.server_optimizer, state["theta"])
 
     def statistics(self, problem: Problem, data: ClientData, theta: dict) -> dict:
         """Of the client's features z: 'shares' pi_k `[C]`, 'means' pi_k mean(z | k) `[C, d]`, and 'variance' V_i."""
@@ -87,7 +89,7 @@ class FedPAC(PartialPersonalisation):
         head_key, body_key = jax.random.split(key)
         before = self.statistics(problem, data, theta)
         options = {"epochs": self.head_epochs, "batch_size": self.batch_size}
-        v = fit_head(problem, theta, head, data, head_key, self.optimizer(self.head_lr), **options)
+        v = fit_head(problem, theta, head, data, head_key, self.client_optimizer(self.head_lr), **options)
         known = jnp.any(prototypes != 0, axis=1, keepdims=True)
         own = before["means"] / jnp.maximum(before["shares"], 1e-9)[:, None]
         targets = jnp.where(known, prototypes, own)  # its own where nobody's is known
@@ -122,5 +124,5 @@ class FedPAC(PartialPersonalisation):
         shares = head_shares(head["h"][order], head["variance"][order], problem.arrived(at)[order])
         mixed = combine(shares[back][:, back], optax.tree.add(old, head["change"]), spread=True)
         heads = problem.put(state["heads"], at, problem.if_arrived(at, mixed, old))
-        theta = problem.model.project(optax.tree.add(state["theta"], mean["theta"]))
-        return state | {"theta": theta, "heads": heads, "prototypes": prototypes}
+        theta, server = server_step(self.server_optimizer, problem, at, state, state["theta"], mean["theta"])
+        return state | server | {"theta": problem.model.project(theta), "heads": heads, "prototypes": prototypes}

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import jax
 import optax
 
-from fedlab_lite.algorithms.parts import PartialPersonalisation
+from fedlab_lite.algorithms.parts import PartialPersonalisation, server_start, server_step
 from fedlab_lite.engine import ClientData, Models, Problem, RoundContext
 
 
@@ -14,6 +14,11 @@ class FedPer(PartialPersonalisation):
     """min_{theta, w_i} sum_i (n_i / n) L_i(theta, w_i): body and head trained jointly, only the body averaged."""
 
     epochs: int = 5  # passes over the client's rows in a round, body and head together
+    server_optimizer: optax.GradientTransformation | None = None  # the server's step; None: the mean change as it is
+
+    def init(self, problem: Problem, key: jax.Array) -> dict:
+        state = super().init(problem, key)
+        return state | server_start(self.server_optimizer, state["theta"])
 
     def client_update(self, problem: Problem, data: ClientData, key: jax.Array, head: dict, theta: dict) -> Models:
         """How theta changed, and the new head."""
@@ -25,7 +30,7 @@ class FedPer(PartialPersonalisation):
         theta = problem.downlink(state["theta"])
         own = problem.take(state["heads"], at)
         changes, heads = self.for_cohort(problem, self.client_update, at, own, shared=(theta,))
-        return state | {
-            "theta": problem.model.project(optax.tree.add(theta, problem.uplink(at, changes))),
-            "heads": problem.put(state["heads"], at, heads),
-        }
+        change = problem.uplink(at, changes)
+        theta, server = server_step(self.server_optimizer, problem, at, state, theta, change)
+        heads = problem.put(state["heads"], at, heads)
+        return state | server | {"theta": problem.model.project(theta), "heads": heads}

@@ -57,6 +57,7 @@ class FedReCo(PartialPersonalisation):
     step_sizes: ClassVar[tuple[str, ...]] = ("lr", "head_lr", "server_lr")
 
     def __post_init__(self):
+        super().__post_init__()
         for name, options in CHOICES.items():
             choose(f"{name} of FedReCo", getattr(self, name), options)
         numbers = {name: value for name, value in vars(self).items() if value is not None}
@@ -79,7 +80,7 @@ class FedReCo(PartialPersonalisation):
         """Lines 7-17; `head` and `body` say how long: `{"epochs": ...}` or `{"steps": ...}`."""
         v_key, u_key = jax.random.split(key)
         head = head | {"batch_size": self.batch_size}  # lines 8-12: v_i, on features of u_i^t
-        v = fit_head(problem, own["thetas"], own["heads"], data, v_key, self.optimizer(self.head_lr), **head)
+        v = fit_head(problem, own["thetas"], own["heads"], data, v_key, self.client_optimizer(self.head_lr), **head)
 
         def regulariser(u: dict, batch: Batch):  # H_i on a batch
             return distance(problem, u, u_0, batch)

@@ -5,13 +5,12 @@ from dataclasses import dataclass
 import jax
 import optax
 
-from fedlab_lite.algorithms.fedper import FedPer
-from fedlab_lite.algorithms.parts import alternate
-from fedlab_lite.engine import ClientData, Models, Problem
+from fedlab_lite.algorithms.parts import PartialPersonalisation, alternate, server_start, server_step
+from fedlab_lite.engine import ClientData, Models, Problem, RoundContext
 
 
 @dataclass(frozen=True)
-class FedRep(FedPer):
+class FedRep(PartialPersonalisation):
     """FedPer's problem by alternation (Algorithm 1 of the paper): first the head on the received body, then the body.
 
     Judged with the averaged body and the client's own head. Algorithm 1 averages uniformly, over clients that hold
@@ -20,8 +19,23 @@ class FedRep(FedPer):
 
     epochs: int = 5  # passes for the body, after the head
     head_epochs: int = 3  # passes for the head, on the received body
+    server_optimizer: optax.GradientTransformation | None = None  # the server's step; None: the mean change as it is
+
+    def init(self, problem: Problem, key: jax.Array) -> dict:
+        state = super().init(problem, key)
+        return state | server_start(self.server_optimizer, state["theta"])
 
     def client_update(self, problem: Problem, data: ClientData, key: jax.Array, head: dict, theta: dict) -> Models:
+        """How the body changed, and the new head."""
         passes = {"for_head": {"epochs": self.head_epochs}, "for_body": {"epochs": self.epochs}}
         trained, head = alternate(self, problem, data, key, head, theta, **passes)
         return optax.tree.sub(trained, theta), head
+
+    def round(self, problem: Problem, state: dict, at: RoundContext) -> dict:
+        theta = problem.downlink(state["theta"])
+        own = problem.take(state["heads"], at)
+        changes, heads = self.for_cohort(problem, self.client_update, at, own, shared=(theta,))
+        change = problem.uplink(at, changes)
+        theta, server = server_step(self.server_optimizer, problem, at, state, theta, change)
+        heads = problem.put(state["heads"], at, heads)
+        return state | server | {"theta": problem.model.project(theta), "heads": heads}

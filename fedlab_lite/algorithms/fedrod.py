@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from fedlab_lite.algorithms.fedavg import FedAvg
+from fedlab_lite.algorithms.parts import server_step
 from fedlab_lite.engine import Batch, ClientData, Models, Problem, RoundContext
 from fedlab_lite.util import InputError
 
@@ -69,8 +70,9 @@ class FedRoD(FedAvg):
         params = problem.downlink(state["params"])
         own = problem.take(state["personal"], at)
         changes, own = self.for_cohort(problem, self.rod_update, at, own, shared=(params,))
-        params = jax.tree.map(jnp.add, params, problem.uplink(at, changes))
-        return {"params": problem.project(params), "personal": problem.put(state["personal"], at, own)}
+        change = problem.uplink(at, changes)
+        params, server = server_step(self.server_optimizer, problem, at, state, params, change)
+        return {"params": problem.project(params), "personal": problem.put(state["personal"], at, own)} | server
 
     def predictor(self) -> Callable:
         return BothHeads()

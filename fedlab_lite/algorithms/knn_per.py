@@ -72,6 +72,7 @@ class KNNPer(FedAvg):
     mix: float = 0.5  # lambda, weight of the neighbours
 
     def __post_init__(self):
+        super().__post_init__()
         choose("distance of kNN-Per", self.distance, ("euclidean", "squared"))
         if self.k < 1:
             raise InputError(f"k of kNN-Per must be at least 1, got {self.k}")

@@ -22,19 +22,22 @@ class Algorithm(ABC):
 
     A pytree: step sizes, penalties (all floats) and numbers of epochs are its leaves, everything else is its structure.
     So a compiled round takes them as data, and one program serves a whole grid of them; another integer or a word is
-    another program, and so is a number in place of None.
+    another program, and so is a number in place of None, or another optimiser.
+
+    An optimiser is an object of optax, so it is an argument of the class, and no option of `Settings`.
 
     The state is a dictionary. The entries that `owned` names belong to the clients: their leaves are stacked over all
     clients on axis 0, and lie shared out over the devices.
     """
 
-    lr: float = 0.01  # eta, step size of local training
+    lr: float = 0.01  # eta, step size of local training by SGD
     batch_size: int = 10  # rows a local step
     momentum: float | None = None  # of local training: the heavy ball's share of the last step, from rest in each round
     weight_decay: float | None = None  # added to the gradient: this times the params
     clip: float | None = None  # a longer gradient (L2 norm over all params) is scaled to this length
     lr_decay: float | None = None  # factor on the step sizes, a round
     join_epochs: int = 3  # passes over a newcomer's rows before it is judged (FeDEQ, Sec. V-B5)
+    optimizer: optax.GradientTransformation | None = None  # all local training, in place of SGD with the numbers above
 
     version: ClassVar[int] = 2  # of its numbers: part of every run's name
     everybody: ClassVar[bool] = False  # whether each round needs all clients
@@ -44,6 +47,9 @@ class Algorithm(ABC):
     def __init_subclass__(cls, **kwargs):
         super().__init_subclass__(**kwargs)
         jax.tree_util.register_pytree_node(cls, _split, partial(_join, cls))
+
+    def __post_init__(self):
+        check_optimizers(self)
 
     @abstractmethod
     def init(self, problem: Problem, key: jax.Array) -> dict:
@@ -80,15 +86,17 @@ class Algorithm(ABC):
         """What is worth a curve: residuals, Lagrangians. Numbers, or `[clients]`, of which the mean is reported."""
         return {}
 
-    def optimizer(self, lr: jax.Array | float | None = None) -> optax.GradientTransformation:
-        """What a client trains with: SGD at `lr` (None: this algorithm's) with what is asked for of the rest."""
+    def client_optimizer(self, lr: jax.Array | float | None = None) -> optax.GradientTransformation:
+        """What a client trains with: `optimizer`, or SGD at `lr` (None: this algorithm's) with what is asked for."""
+        if self.optimizer is not None:
+            return self.optimizer
         clip = [] if self.clip is None else [optax.clip_by_global_norm(self.clip)]
         decay = [] if self.weight_decay is None else [optax.add_decayed_weights(self.weight_decay)]
         return optax.chain(*clip, *decay, optax.sgd(self.lr if lr is None else lr, momentum=self.momentum))
 
     def train(self, loss: Callable, params: Any, data: ClientData, key: jax.Array, **options: Any) -> Any:
-        """`engine.local_train` with this algorithm's optimizer and batch size."""
-        return local_train(loss, params, data, key, self.optimizer(), batch_size=self.batch_size, **options)
+        """`engine.local_train` with this algorithm's optimiser and batch size."""
+        return local_train(loss, params, data, key, self.client_optimizer(), batch_size=self.batch_size, **options)
 
     def of_round(self, index: jax.Array) -> "Algorithm":
         """This algorithm as it is in round `index`: with the step sizes that `lr_decay` leaves."""
@@ -102,12 +110,14 @@ class Algorithm(ABC):
     def for_cohort(self, problem: Problem, update: Callable, at: RoundContext, *rows: Any, shared: tuple = ()) -> Any:
         """`update(problem, data, key, *rows, *shared)`, a method of this algorithm, for every client of the cohort.
 
-        The algorithm itself travels with what is shared, so that its numbers stay data.
+        Or a function of `algorithms.parts` that takes the algorithm first. The algorithm itself travels with what is
+        shared, so that its numbers stay data.
         """
+        function = getattr(update, "__func__", update)
 
         def client(data, key, *args):
             *args, algorithm = args
-            return update.__func__(algorithm, problem, data, key, *args)
+            return function(algorithm, problem, data, key, *args)
 
         return problem.for_cohort(client, at, *rows, shared=(*shared, self))
 
@@ -116,6 +126,30 @@ def is_leaf(field: Field, value: Any = 0.0) -> bool:
     """Whether a hyper-parameter is data of a compiled round: not one that is None, or "static" in its metadata."""
     numbers = field.type is float or float in get_args(field.type) or field.name.endswith("epochs")
     return numbers and value is not None and not field.metadata.get("static")
+
+
+def is_optimizer(field: Field) -> bool:
+    """Whether a field holds an optimiser: an object that no setting can name."""
+    return optax.GradientTransformation in (field.type, *get_args(field.type))
+
+
+def check_optimizers(algorithm: Algorithm) -> None:
+    """Raise `InputError` for an optimiser that is none, and for numbers of the SGD that it replaces."""
+    name = type(algorithm).__name__
+    for each in filter(is_optimizer, fields(algorithm)):
+        value = getattr(algorithm, each.name)
+        if not isinstance(value, optax.GradientTransformation | None):
+            raise InputError(
+                f"{each.name} of {name} is {value!r} ({type(value).__name__}); give an optax.GradientTransformation, "
+                "such as optax.adam(1e-3), or None"
+            )
+    if algorithm.optimizer is not None:
+        for option in ("momentum", "weight_decay", "clip", "lr_decay"):
+            if getattr(algorithm, option) is not None and getattr(type(algorithm), option) is None:
+                raise InputError(
+                    f"{option} of {name} belongs to SGD, which `optimizer` replaces; leave {option} out, or make it a "
+                    "part of the optimiser by optax.chain"
+                )
 
 
 def _split(algorithm: Algorithm):

@@ -19,7 +19,6 @@ LOOKS = {  # name: label, colour, marker, line
     "local": ("Local", "#999999", "v", ":"),
     "fedavg": ("FedAvg", "#000000", "o", "-"),
     "fedavg_ft": ("FedAvg + FT", "#E69F00", "s", "--"),
-    "fedopt": ("FedOpt", "#7A5195", "x", "--"),
     "ditto": ("Ditto", "#0072B2", "P", "-."),
     "fedper": ("FedPer", "#56B4E9", "^", "--"),
     "fedrep": ("FedRep", "#009E73", "D", "-."),

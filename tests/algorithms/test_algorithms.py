@@ -354,44 +354,6 @@ def test_fedeq_duals_start_random_and_small(problem):
     assert float(duals.std()) == pytest.approx(1e-5, rel=0.2)
 
 
-class TestFedOpt:
-    """Clients as FedAvg's: they move theta and w by 0.5 and 2.5, weights 3/4 and 1/4, so the mean change is 1."""
-
-    def test_momentum_by_hand(self):
-        """Round 2: residuals 2 - 1 and 2 - 5 at (1, 1), changes -0.5 and 1.5, mean 0; the ball rolls on by 0.9."""
-        problem, algorithm, state = one_round("fedopt", server="momentum", server_lr=1.0, server_momentum=0.9)
-        assert float(state["params"]["head"]["w"]) == pytest.approx(1.0)
-        state = step(algorithm, problem, state, jnp.arange(2))
-        assert float(state["params"]["head"]["w"]) == pytest.approx(1.9)
-
-    def test_without_momentum_it_is_fedavg(self, problem):
-        fedopt = make_algorithm("fedopt", lr=0.1, server="momentum", server_lr=1.0, server_momentum=0.0)
-        got = run_rounds(fedopt, problem, 2, COHORT)["params"]
-        want = run_rounds(make_algorithm("fedavg", lr=0.1), problem, 2, COHORT)["params"]
-        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), got, want)
-
-    @pytest.mark.parametrize("server", ["adam", "yogi"])
-    def test_an_adaptive_step_by_hand(self, server):
-        """Delta = 1; Adam's first step, bias corrected, is eta Delta / (|Delta| + tau) = 0.1 / 1.5.
-
-        Yogi's second moment starts at optax' 1e-6 in place of 0, to which the step adds 0.01 Delta^2 sign(Delta^2 - v).
-        """
-        options = {"server_lr": 0.1, "server_momentum": 0.5, "beta2": 0.99, "tau": 0.5}
-        _, _, state = one_round("fedopt", server=server, **options)
-        second = 1.0 if server == "adam" else (1e-6 + 0.01) / 0.01
-        assert float(state["params"]["head"]["w"]) == pytest.approx(0.1 / (second**0.5 + 0.5), rel=1e-4)
-
-    def test_a_second_adam_step_by_hand(self):
-        """At w = theta = 0.1 / 1.5 = u: changes 0.5 (1 - 2u) and 0.5 (5 - 2u), mean 1 - u."""
-        options = {"server_lr": 0.1, "server_momentum": 0.5, "beta2": 0.99, "tau": 0.5}
-        problem, algorithm, state = one_round("fedopt", **options)
-        state = step(algorithm, problem, state, jnp.arange(2))
-        u = 0.1 / 1.5
-        first = (0.25 * 1 + 0.5 * (1 - u)) / (1 - 0.5**2)
-        second = (0.99 * 0.01 * 1 + 0.01 * (1 - u) ** 2) / (1 - 0.99**2)
-        assert float(state["params"]["head"]["w"]) == pytest.approx(u + 0.1 * first / (second**0.5 + 0.5), rel=1e-5)
-
-
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
@@ -407,7 +369,6 @@ class TestFedOpt:
         ("fedavg", {"clip": float("nan")}, "clip of algorithm fedavg cannot be negative, infinite or NaN"),
         ("fedavg", {"clip": 0}, "clip of algorithm fedavg must be positive"),
         ("fedavg", {"batch_size": 0}, "batch_size of algorithm fedavg must be positive"),
-        ("fedopt", {"server": "adma"}, "did you mean 'adam'"),
         ("fedeq", {"rho": 0.0}, "rho must be positive"),
         ("fedeq", {"start": "home"}, "unknown start of REP_UPDATE"),
         ("fedeq", {"warm_start": "always"}, "unknown warm_start of FeDEQ"),

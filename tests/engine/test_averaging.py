@@ -91,7 +91,7 @@ def test_fedavg_with_eq_14_by_hand():
     assert float(state["params"]["representation"]["theta"]) == pytest.approx(want)
 
 
-AVERAGING = ["fedavg", "fedavg_ft", "fedopt", "ditto", "fedper", "fedrep", "knn_per", "fedeq"]
+AVERAGING = ["fedavg", "fedavg_ft", "ditto", "fedper", "fedrep", "knn_per", "fedeq"]
 
 
 @pytest.mark.parametrize("name", AVERAGING)

@@ -197,8 +197,8 @@ def test_links_lose_messages_each_for_itself():
 VARIANTS = {  # one for each way that a round sends messages
     "local": ("local", {}),
     "fedavg": ("fedavg", {}),
-    "fedopt": ("fedopt", {}),
     "ditto": ("ditto", {}),
+    "fedper": ("fedper", {}),
     "fedrep": ("fedrep", {}),
     "fedbabu": ("fedbabu", {}),
     "fedpac": ("fedpac", {}),
@@ -208,6 +208,7 @@ VARIANTS = {  # one for each way that a round sends messages
     "fedeq, argmin": ("fedeq", {"server": "argmin"}),
     "dec_fedavg": ("dec_fedavg", {}),
     "dec_fedprox": ("dec_fedprox", {}),
+    "dfedavgm": ("dfedavgm", {}),
     "dfedadmm": ("dfedadmm", {}),
     "cmfd": ("cmfd", {}),
     "fedf_admm, params": ("fedf_admm", {"share": "params"}),
@@ -340,7 +341,6 @@ QUANTISED = {SHARED: sum(BODY) + 4 * 4, WHOLE: sum(BODY) + HEAD + 6 * 4, 4 * OUT
     [
         ("local", {}, 0),
         ("fedavg", {}, WHOLE),
-        ("fedopt", {}, WHOLE),
         ("ditto", {}, WHOLE),
         ("fedrep", {}, SHARED),
         ("fedeq", {}, SHARED),

@@ -1,19 +1,29 @@
-"""What several algorithms share: gossip over a graph, personal heads, variance-reduced gradients, and small solvers.
+"""What several algorithms share: the server's step, gossip over a graph, distillation, personal heads, small solvers.
 
 An algorithm calls these; its own file stays readable beside the paper's pseudo-code.
 """
 
+from fedlab_lite.algorithms.parts.distillation import (
+    SHARES,
+    check_distillation,
+    check_shared_set,
+    distill,
+    local_phase,
+    received,
+)
 from fedlab_lite.algorithms.parts.feature_distance import distance, features_of, measured
 from fedlab_lite.algorithms.parts.gossip import (
     MIXING,
     Decentralised,
-    Gossip,
-    OnGraph,
     averaged,
+    check_graph,
+    check_matrix,
     disagreement,
     mean_of,
+    mixed,
     project_all,
 )
 from fedlab_lite.algorithms.parts.personal_head import PartialPersonalisation, alternate
+from fedlab_lite.algorithms.parts.server import server_start, server_step
 from fedlab_lite.algorithms.parts.simplex_qp import simplex_minimum
 from fedlab_lite.algorithms.parts.svrg import mean_gradient, random_batch, reduced

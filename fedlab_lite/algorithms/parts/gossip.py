@@ -8,64 +8,27 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from fedlab_lite.algorithms.fedavg import FedAvg
-from fedlab_lite.engine import Algorithm, ClientData, Models, Problem, RoundContext, average, check_mixing
-from fedlab_lite.util import InputError, choose
+from fedlab_lite.engine import Algorithm, ClientData, Models, Problem, RoundContext, average, check_mixing, local_train
+from fedlab_lite.util import InputError
 
 MIXING = ("metropolis", "uniform")
 
 
 @dataclass(frozen=True)
-class OnGraph(Algorithm):
-    """Every device takes part in each round, and speaks to its neighbours on the problem's graph alone.
-
-    What a device sends, it sends to all its neighbours: bytes are those of one link, up and down alike.
-    """
-
-    everybody: ClassVar[bool] = True
-
-    def check(self, problem: Problem) -> None:
-        name = type(self).__name__
-        if problem.graph is None:
-            raise InputError(f"{name} has no server and needs a graph: set `graph` to 'ring', for example")
-        if problem.graph.num_clients != problem.num_clients:
-            raise InputError(
-                f"the graph joins {problem.graph.num_clients} devices, the data have {problem.num_clients} clients"
-            )
-        check_mixing(problem.graph.neighbour_mean)
-
-
-@dataclass(frozen=True)
-class Gossip(OnGraph):
-    """Mixing with a matrix P over a device and its neighbours, x_i <- sum_j P_ij x_j.
-
-    P has Metropolis weights, which are doubly stochastic on every graph as the theory wants; 'uniform' is the plain
-    mean that the codes of DePRL and DisPFL take, and the same where all have equally many neighbours.
-    """
-
-    mixing: str = "metropolis"  # P: 'metropolis' or 'uniform'
-
-    def __post_init__(self):
-        choose(f"mixing of {type(self).__name__}", self.mixing, MIXING)
-
-    def mix(self, problem: Problem, at: RoundContext, stacked: Any) -> Any:
-        return problem.mix(at, stacked, getattr(problem.graph, self.mixing))
-
-    def check(self, problem: Problem) -> None:
-        super().check(problem)
-        check_mixing(getattr(problem.graph, self.mixing), doubly=self.mixing == "metropolis")
-
-
-@dataclass(frozen=True)
-class Decentralised(OnGraph):
+class Decentralised(Algorithm):
     """min sum_i C_i(w_i) such that neighbours agree, eq. (1)-(2) of FedF-ADMM.
 
-    The state has 'client_params', a model a device, all started from one w^0. A device is judged with its own model.
+    Every device takes part in each round, and speaks to its neighbours on the problem's graph alone. The state has
+    'client_params', a model a device, all started from one w^0. A device is judged with its own model.
     """
 
     epochs: int = 1  # passes of the local update over the device's rows
 
+    everybody: ClassVar[bool] = True
     owned: ClassVar[tuple[str, ...]] = ("client_params",)
+
+    def check(self, problem: Problem) -> None:
+        check_graph(self, problem)
 
     def init(self, problem: Problem, key: jax.Array) -> dict:
         return {"client_params": problem.broadcast(problem.model.init(key))}
@@ -81,15 +44,51 @@ class Decentralised(OnGraph):
     def models(self, problem: Problem, state: dict, key: jax.Array) -> Models:
         return state["client_params"], {}
 
+    def join_update(self, problem: Problem, data: ClientData, key: jax.Array, start: dict) -> dict:
+        """A newcomer's training, by plain SGD or `optimizer`."""
+        optimizer = optax.sgd(self.lr) if self.optimizer is None else self.optimizer
+        options = {"batch_size": self.batch_size, "epochs": self.join_epochs, "project": problem.project}
+        return local_train(problem.loss, start, data, key, optimizer, **options)
+
     def join(self, problem: Problem, state: dict, key: jax.Array) -> dict[str, Models]:
         """A newcomer starts at the mean of all devices' params (the papers do not say), then trains by itself."""
         start = mean_of(state["client_params"])
-        alone = FedAvg(lr=self.lr, batch_size=self.batch_size)
-        return {"": alone.tuned(problem, start, key, self.join_epochs)}
+        return {"": (self.for_cohort(problem, self.join_update, problem.everyone(key), shared=(start,)), {})}
 
     def monitor(self, problem: Problem, state: dict) -> dict[str, jax.Array]:
         """'consensus': ||w_i - mean w||_2, of which the mean over the devices is reported."""
         return {"consensus": disagreement(state["client_params"])}
+
+
+def check_graph(algorithm: Algorithm, problem: Problem) -> None:
+    """Raise `InputError` unless the problem has a graph of its clients.
+
+    What a device sends, it sends to all its neighbours: bytes are those of one link, up and down alike.
+    """
+    if problem.graph is None:
+        raise InputError(
+            f"{type(algorithm).__name__} has no server and needs a graph: set `graph` to 'ring', for example"
+        )
+    if problem.graph.num_clients != problem.num_clients:
+        raise InputError(
+            f"the graph joins {problem.graph.num_clients} devices, the data have {problem.num_clients} clients"
+        )
+    check_mixing(problem.graph.neighbour_mean)
+
+
+def check_matrix(algorithm: Algorithm, problem: Problem, mixing: str) -> None:
+    """Raise `InputError` unless the problem has a graph, with a matrix P of this name that can be mixed with."""
+    check_graph(algorithm, problem)
+    check_mixing(getattr(problem.graph, mixing), doubly=mixing == "metropolis")
+
+
+def mixed(problem: Problem, at: RoundContext, stacked: Any, mixing: str) -> Any:
+    """x_i <- sum_j P_ij x_j over a device and its neighbours.
+
+    P has Metropolis weights, which are doubly stochastic on every graph as the theory wants; 'uniform' is the plain
+    mean that the codes of DePRL and DisPFL take, and the same where all have equally many neighbours.
+    """
+    return problem.mix(at, stacked, getattr(problem.graph, mixing))
 
 
 def mean_of(stacked: Any) -> Any:

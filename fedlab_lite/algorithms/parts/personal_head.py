@@ -28,7 +28,7 @@ class PartialPersonalisation(Algorithm):
     def join_update(self, problem: Problem, data: ClientData, key: jax.Array, theta: dict, head: dict) -> dict:
         """Only the head is trained, theta stays what the others have learned."""
         options = {"epochs": self.join_epochs, "batch_size": self.batch_size}
-        return fit_head(problem, theta, head, data, key, self.optimizer(), **options)
+        return fit_head(problem, theta, head, data, key, self.client_optimizer(), **options)
 
     def join(self, problem: Problem, state: dict, key: jax.Array) -> dict[str, Models]:
         shared = (state["theta"], state["new_head"])
@@ -62,7 +62,7 @@ def alternate(
     def loss(theta: dict, batch: Batch):
         return problem.loss({"representation": theta, "head": head}, batch)
 
-    optimizer = algorithm.optimizer(head_lr)
+    optimizer = algorithm.client_optimizer(head_lr)
     if "steps" in for_head:  # a few batches: no need to represent every row
         head = local_train(head_loss, head, data, head_key, optimizer, **options)
     else:

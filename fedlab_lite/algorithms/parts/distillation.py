@@ -1,0 +1,80 @@
+"""Function space: devices that agree on outputs over a shared set D_s, and distil them. What CMFD and FedF-ADMM share.
+
+Equations are those of FedF-ADMM. A device's function takes the algorithm first, as `Algorithm.for_cohort` has it.
+"""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from fedlab_lite.engine import Batch, ClientData, Problem, RoundContext, in_chunks, local_train
+from fedlab_lite.util import InputError, choose
+
+SHARES = ("outputs", "params")
+
+
+def check_distillation(algorithm: Any) -> None:
+    """Raise `InputError` unless `share` and `distill_batch_size` can be used."""
+    choose("share", algorithm.share, SHARES)
+    if algorithm.distill_batch_size < 1:
+        raise InputError(f"distill_batch_size must be at least 1, got {algorithm.distill_batch_size}")
+
+
+def check_shared_set(algorithm: Any, problem: Problem) -> None:
+    """Raise `InputError` unless the problem has a shared set."""
+    if len(problem.data.shared_x) == 0:
+        raise InputError(
+            f"{type(algorithm).__name__} distils on a shared unlabelled set, and there is none; set `shared_size` "
+            "(FedF-ADMM: 1,000 for 10,000 training samples)"
+        )
+
+
+def outputs_on(problem: Problem, params: dict, shared_x: jax.Array) -> jax.Array:
+    """A model's class probabilities on D_s, `[|D_s|, C]`."""
+
+    def answer(x):
+        return jax.nn.softmax(problem.model.apply(params, x).astype(jnp.float32))
+
+    return in_chunks(answer, shared_x, jnp.int32(len(shared_x)), 100)
+
+
+def local_phase(
+    algorithm: Any, problem: Problem, data: ClientData, key: jax.Array, params: dict, shared_x: jax.Array
+) -> tuple[dict, jax.Array]:
+    """Eq. (11), and the new model's outputs on D_s: w~_i and y~_i."""
+    trained = algorithm.client_update(problem, data, key, params)
+    return trained, outputs_on(problem, trained, shared_x)
+
+
+def received(problem: Problem, at: RoundContext, params: dict, outputs: jax.Array, share: str) -> jax.Array:
+    """M_i[y~_j], what every device makes of its neighbours' messages: outputs, or params that it evaluates."""
+    if share == "outputs":
+        return problem.exchange(at, outputs)
+    sent = problem.transmit(at, params, ways=("up", "down"))
+    seen = problem.for_clients(
+        lambda params, shared_x: outputs_on(problem, params, shared_x), sent, shared=(problem.data.shared_x,)
+    )
+    return problem.neighbours(at, seen, outputs)
+
+
+def distill(
+    algorithm: Any,
+    problem: Problem,
+    data: ClientData,
+    key: jax.Array,
+    params: dict,
+    target: jax.Array,
+    shared_x: jax.Array,
+) -> dict:
+    """Eq. (12), (23): from w~_i towards `target [|D_s|, C]`, which is held."""
+
+    def loss(params: dict, batch: Batch):
+        outputs = jax.nn.softmax(problem.model.forward(params, batch.x, key=batch.key)[0])
+        gaps = jnp.sum(jnp.square(outputs - batch.y), axis=-1)
+        return jnp.sum(gaps * batch.weight) / (2 * batch.weight.sum()), None
+
+    shared = ClientData(shared_x, target, jnp.int32(len(shared_x)))
+    optimizer, epochs = algorithm.client_optimizer(algorithm.rho), algorithm.distill_epochs
+    options = {"epochs": epochs, "batch_size": algorithm.distill_batch_size, "project": problem.project}
+    return local_train(loss, params, shared, key, optimizer, **options)

@@ -1,0 +1,38 @@
+"""The server's step: what it makes of the clients' mean change, by itself or with an optimiser (Reddi et al., 2021)."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from fedlab_lite.engine import Problem, RoundContext
+
+
+def server_start(optimizer: optax.GradientTransformation | None, params: Any) -> dict:
+    """The state's entry 'server', where the server's optimiser starts; no entry if there is none."""
+    return {} if optimizer is None else {"server": optimizer.init(params)}
+
+
+def server_step(
+    optimizer: optax.GradientTransformation | None,
+    problem: Problem,
+    at: RoundContext,
+    state: dict,
+    params: Any,
+    change: Any,
+) -> tuple[Any, dict]:
+    """The params after a round in which the clients changed them by `change` in the mean, and the entry 'server'.
+
+    Without an optimiser the params plus the change. With one, minus the change is its gradient ("Adaptive Federated
+    Optimization", Algorithm 2): `optax.sgd(1.0)` is the plain sum, `optax.sgd(1.0, momentum=0.9)` FedAvgM,
+    `optax.adam(0.1, b2=0.99, eps=1e-3)` FedAdam, `optax.yogi` FedYogi. Those two correct the bias of the first steps in
+    optax, and in the paper do not. A round in which nothing arrives moves neither params nor optimiser.
+    """
+    if optimizer is None:
+        return optax.tree.add(params, change), {}
+    updates, server = optimizer.update(optax.tree.scale(-1, change), state["server"], params)
+    new, old = (optax.apply_updates(params, updates), server), (params, state["server"])
+    heard = problem.arrived(at).any()
+    params, server = jax.tree.map(lambda new, old: jnp.where(heard, new, old), new, old)
+    return params, {"server": server}
