@@ -72,7 +72,7 @@ class Algorithm(ABC):
         return
 
     def join(self, problem: Problem, state: dict, key: jax.Array) -> dict[str, Models]:
-        """The models of clients that took no part in the training, after adapting to their rows: `engine.data`.
+        """The models of clients that took no part in the training, after adapting to their rows: `problem.data`.
 
         By judgement, '' being the headline, each like `models`.
         """
