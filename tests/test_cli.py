@@ -509,10 +509,12 @@ def test_interrupted_while_it_imports(seconds):
 IN_A_KERNEL = """
 import sys
 from pathlib import Path
-from fedlab_lite import __main__, files, notebook
+from fedlab_lite import __main__
+from fedlab_lite.papers import notebooks
+from fedlab_lite.util import files
 root = Path(sys.argv[1])
 files.project_root = lambda: root
-notebook.compute = lambda *args, **options: 0
+notebooks.compute = lambda *args, **options: 0
 sys.argv = ["fedlab", "run", "fig04_mlp"]
 sys.exit(__main__.main())
 """
