@@ -1,6 +1,6 @@
 """Ditto: Li et al., "Ditto: Fair and Robust Federated Learning Through Personalization", 2021, Algorithm 1."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
 import jax
@@ -61,7 +61,7 @@ class Ditto(FedAvg):
 
     def join(self, problem: Problem, state: dict, key: jax.Array) -> dict[str, Models]:
         """v_i from the global model, tied to it; 'global': the global model as it is (what FeDEQ's code scores)."""
-        tuner = replace(self, personal_epochs=self.join_epochs)
+        tuner = self.with_values(personal_epochs=self.join_epochs)
         shared = (state["params"], state["params"])
         own = tuner.for_cohort(problem, tuner.personal_update, problem.everyone(key), shared=shared)
         return {"": (own, {}), "global": ({}, state["params"])}

@@ -1,6 +1,6 @@
 """FedAvg: McMahan et al., "Communication-Efficient Learning of Deep Networks from Decentralized Data", 2017."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import jax
 import optax
@@ -37,7 +37,7 @@ class FedAvg(Algorithm):
 
     def tuned(self, problem: Problem, params: dict, key: jax.Array, epochs: int) -> Models:
         """A copy of the global model for every client, after so many epochs on its rows."""
-        tuner = replace(self, epochs=epochs)
+        tuner = self.with_values(epochs=epochs)
         return tuner.for_cohort(problem, tuner.client_update, problem.everyone(key), shared=(params,)), {}
 
     def join(self, problem: Problem, state: dict, key: jax.Array) -> dict[str, Models]:

@@ -82,7 +82,8 @@ class FedCR(PartialPersonalisation):
         """What the client sends: how theta changed, and products; and its new head."""
 
         def loss(params: dict, batch: Batch):
-            z = problem.model.represent(params, batch.x, budget=batch.budget)
+            key = jax.random.fold_in(batch.key, self.samples)  # no draw's: those are split off
+            z = problem.model.represent(params, batch.x, key=key, budget=batch.budget)
 
             def draw(key):
                 outputs = problem.model.classify(params["head"], z, key=key)

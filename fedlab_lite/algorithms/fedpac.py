@@ -94,8 +94,9 @@ class FedPAC(PartialPersonalisation):
         penalty = jnp.where(known.any(), self.penalty, 0)  # none in the first round
 
         def loss(theta: dict, batch: Batch):
-            z = problem.model.represent({"representation": theta}, batch.x, budget=batch.budget)
-            value = problem.mean_loss(problem.model.classify(v, z, key=batch.key), batch.y, batch.weight)
+            key, v_key = jax.random.split(batch.key)
+            z = problem.model.represent({"representation": theta}, batch.x, key=key, budget=batch.budget)
+            value = problem.mean_loss(problem.model.classify(v, z, key=v_key), batch.y, batch.weight)
             gaps = jnp.square(z - targets[batch.y]).mean(1)
             return value + penalty * jnp.sum(gaps * batch.weight) / jnp.maximum(batch.weight.sum(), 1), None
 

@@ -88,8 +88,7 @@ class FedReCo(PartialPersonalisation):
             regulariser = reduced(regulariser, own["thetas"], data)
 
         def loss(u: dict, batch: Batch):  # lines 13-16: u_i, one batch through both extractors
-            features = problem.model.represent({"representation": u}, batch.x, budget=batch.budget)
-            value = problem.mean_loss(problem.model.classify(v, features, key=batch.key), batch.y, batch.weight)
+            value = problem.loss({"representation": u, "head": v}, batch)[0]
             rows = batch.weight.sum() if self.loss == "sum" else 1.0
             return value + self.penalty / 2 * rows * regulariser(u, batch), None
 

@@ -1,6 +1,6 @@
 """Local: every client alone. The floor that any federation has to beat."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
 import jax
@@ -33,6 +33,6 @@ class Local(Algorithm):
 
     def join(self, problem: Problem, state: dict, key: jax.Array) -> dict[str, Models]:
         """A newcomer starts where everybody did, and is alone as well."""
-        alone = replace(self, epochs=self.join_epochs)
+        alone = self.with_values(epochs=self.join_epochs)
         at = problem.everyone(key)
         return {"": (alone.for_cohort(problem, alone.client_update, at, shared=(state["params"],)), {})}

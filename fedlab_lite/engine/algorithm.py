@@ -2,16 +2,17 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import Field, dataclass, fields
-from functools import partial
-from typing import Any, ClassVar, get_args
+from dataclasses import dataclass, fields
+from functools import cache, partial
+from typing import Any, ClassVar, Self, get_args
 
 import jax
 import optax
 
 from fedlab_lite.engine.local import ClientData, local_train
 from fedlab_lite.engine.problem import Problem, RoundContext
-from fedlab_lite.util import InputError
+from fedlab_lite.util import InputError, choose
+from fedlab_lite.util.fields import check_fields, hints_of, ranged
 
 Models = tuple[dict, dict]
 
@@ -22,19 +23,21 @@ class Algorithm(ABC):
 
     A pytree: step sizes, penalties (all floats) and numbers of epochs are its leaves, everything else is its structure.
     So a compiled round takes them as data, and one program serves a whole grid of them; another integer or a word is
-    another program, and so is a number in place of None.
+    another program, and so is a number in place of None. A field says its range by `ranged`, its words by `one_of`.
+
+    A `__post_init__` may check numbers: it runs where somebody makes an algorithm, never in a compiled round.
 
     The state is a dictionary. The entries that `owned` names belong to the clients: their leaves are stacked over all
     clients on axis 0, and lie shared out over the devices.
     """
 
-    lr: float = 0.01  # eta, step size of local training
-    batch_size: int = 10  # rows a local step
-    momentum: float | None = None  # of local training: the heavy ball's share of the last step, from rest in each round
-    weight_decay: float | None = None  # added to the gradient: this times the params
-    clip: float | None = None  # a longer gradient (L2 norm over all params) is scaled to this length
-    lr_decay: float | None = None  # factor on the step sizes, a round
-    join_epochs: int = 3  # passes over a newcomer's rows before it is judged (FeDEQ, Sec. V-B5)
+    lr: float = ranged(0.01, 0, above=True)  # eta, step size of local training
+    batch_size: int = ranged(10, 1)  # rows a local step
+    momentum: float | None = ranged(None, 0)  # the heavy ball's share of the last step, from rest in each round
+    weight_decay: float | None = ranged(None, 0)  # added to the gradient: this times the params
+    clip: float | None = ranged(None, 0, above=True)  # a longer gradient (L2 norm, all params) is scaled to this
+    lr_decay: float | None = ranged(None, 0, 1)  # factor on the step sizes, a round
+    join_epochs: int = ranged(3, 0)  # passes over a newcomer's rows before it is judged (FeDEQ, Sec. V-B5)
 
     version: ClassVar[int] = 2  # of its numbers: part of every run's name
     everybody: ClassVar[bool] = False  # whether each round needs all clients
@@ -44,6 +47,10 @@ class Algorithm(ABC):
     def __init_subclass__(cls, **kwargs):
         super().__init_subclass__(**kwargs)
         jax.tree_util.register_pytree_node(cls, _split, partial(_join, cls))
+
+    def __post_init__(self):
+        """Each value against its field's type and range; a subclass that has checks of its own calls this as well."""
+        check_fields(self, type(self).__name__, known=lambda value: not isinstance(value, jax.Array))
 
     @abstractmethod
     def init(self, problem: Problem, key: jax.Array) -> dict:
@@ -90,12 +97,22 @@ class Algorithm(ABC):
         """`engine.local_train` with this algorithm's optimizer and batch size."""
         return local_train(loss, params, data, key, self.optimizer(), batch_size=self.batch_size, **options)
 
+    def with_values(self, **changes: Any) -> Self:
+        """This algorithm with other values of some hyper-parameters, in a compiled round as well.
+
+        `dataclasses.replace` would run `__post_init__`, whose checks are for numbers and not for tracers.
+        """
+        for name in changes:
+            choose(f"hyper-parameter of {type(self).__name__}", name, hints_of(type(self)))
+        algorithm = object.__new__(type(self))
+        vars(algorithm).update(vars(self), **changes)
+        return algorithm
+
     def of_round(self, index: jax.Array) -> "Algorithm":
         """This algorithm as it is in round `index`: with the step sizes that `lr_decay` leaves."""
         if self.lr_decay is None:
             return self
-        names = [field.name for field in fields(self) if is_leaf(field, getattr(self, field.name))]
-        factors = [self.lr_decay**index if name in self.step_sizes else 1 for name in names]
+        factors = [self.lr_decay**index if name in self.step_sizes else 1 for name in _leaves(self)]
         leaves, structure = jax.tree.flatten(self)
         return jax.tree.unflatten(structure, [leaf * by for leaf, by in zip(leaves, factors, strict=True)])
 
@@ -112,15 +129,25 @@ class Algorithm(ABC):
         return problem.for_cohort(client, at, *rows, shared=(*shared, self))
 
 
-def is_leaf(field: Field, value: Any = 0.0) -> bool:
-    """Whether a hyper-parameter is data of a compiled round: not one that is None, or "static" in its metadata."""
-    numbers = field.type is float or float in get_args(field.type) or field.name.endswith("epochs")
-    return numbers and value is not None and not field.metadata.get("static")
+@cache
+def numbers_of(algorithm: type[Algorithm]) -> tuple[str, ...]:
+    """The hyper-parameters that are data of a compiled round, unless None: those not "static" in their metadata."""
+    hints = hints_of(algorithm)
+    return tuple(
+        field.name
+        for field in fields(algorithm)
+        if float in (hints[field.name], *get_args(hints[field.name])) or field.name.endswith("epochs")
+        if not field.metadata.get("static")
+    )
+
+
+def _leaves(algorithm: Algorithm) -> list[str]:
+    return [name for name in numbers_of(type(algorithm)) if getattr(algorithm, name) is not None]
 
 
 def _split(algorithm: Algorithm):
     """Leaves (in order) and structure (names and values of the rest), as a pytree node is taken apart."""
-    leaves = [field.name for field in fields(algorithm) if is_leaf(field, getattr(algorithm, field.name))]
+    leaves = _leaves(algorithm)
     rest = tuple((name, value) for name, value in vars(algorithm).items() if name not in leaves)
     return [getattr(algorithm, name) for name in leaves], (tuple(leaves), rest)
 

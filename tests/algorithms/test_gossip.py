@@ -81,7 +81,7 @@ def test_dfedadmm_by_hand():
 def test_without_neighbours_pull_nothing_but_the_mean_is_kept():
     """On a regular graph averaging keeps the mean of all devices."""
     problem = blobs()
-    algorithm = make_algorithm("dec_fedavg", lr=0.0, beta=0.7)
+    algorithm = make_algorithm("dec_fedavg", lr=1e-30, beta=0.7)
     state = init(algorithm, problem)
     noisy = jax.tree.map(lambda leaf: leaf + jax.random.normal(KEY, leaf.shape), state["client_params"])
     after = step(algorithm, problem, {"client_params": noisy}, jnp.arange(5))["client_params"]
