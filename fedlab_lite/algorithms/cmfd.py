@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from fedlab_lite.algorithms.parts import Decentralised
 from fedlab_lite.engine import Batch, ClientData, Problem, RoundContext, in_chunks, local_train
 from fedlab_lite.util import InputError, choose
+from fedlab_lite.util.fields import ranged
 
 SHARES = ("outputs", "params")
 
@@ -25,17 +26,16 @@ class CMFD(Decentralised):
     their params for the others to evaluate: the same numbers, other bytes (FedF-ADMM, Sec. IV-B).
     """
 
-    rho: float = 0.08  # rho (rho-hat in FedF-ADMM), step size of distillation
-    distill_epochs: int = 1  # passes over D_s
-    distill_batch_size: int = 100  # rows a step of distillation
+    rho: float = ranged(0.08, 0, above=True)  # rho (rho-hat in FedF-ADMM), step size of distillation
+    distill_epochs: int = ranged(1, 0)  # passes over D_s
+    distill_batch_size: int = ranged(100, 1)  # rows a step of distillation
     share: str = "outputs"  # what crosses the network: 'outputs' on D_s, or 'params'
 
     step_sizes: ClassVar[tuple[str, ...]] = ("lr", "rho")
 
     def __post_init__(self):
+        super().__post_init__()
         choose("share", self.share, SHARES)
-        if self.distill_batch_size < 1:
-            raise InputError(f"distill_batch_size must be at least 1, got {self.distill_batch_size}")
 
     def check(self, problem: Problem) -> None:
         super().check(problem)

@@ -9,6 +9,7 @@ import optax
 from fedlab_lite.algorithms.dec_fedavg import DecFedAvg
 from fedlab_lite.algorithms.parts import averaged
 from fedlab_lite.engine import Batch, ClientData, Problem, RoundContext
+from fedlab_lite.util.fields import ranged
 
 
 @dataclass(frozen=True)
@@ -19,7 +20,7 @@ class DecFedProx(DecFedAvg):
     say. The state has it as 'received'.
     """
 
-    prox: float = 0.1  # alpha, how strongly a device is tied to its neighbours' mean
+    prox: float = ranged(0.1, 0)  # alpha, how strongly a device is tied to its neighbours' mean
 
     owned: ClassVar[tuple[str, ...]] = ("client_params", "received")
 

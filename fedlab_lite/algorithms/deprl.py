@@ -9,7 +9,8 @@ import jax.numpy as jnp
 
 from fedlab_lite.algorithms.parts import Gossip, PartialPersonalisation, alternate, disagreement, mean_of, project_all
 from fedlab_lite.engine import ClientData, Models, Problem, RoundContext
-from fedlab_lite.util import InputError, choose
+from fedlab_lite.util import choose
+from fedlab_lite.util.fields import ranged
 
 ORDERS = ("train_first", "mix_first")
 STARTS = ("different", "same")
@@ -30,12 +31,12 @@ class DePRL(Gossip, PartialPersonalisation):
     Table 1's notebook shows what that is worth: gradients of phi come through the heads, and unlike heads disagree.
     """
 
-    lr: float = 0.01  # beta, of the representation
-    head_lr: float = 0.005  # alpha, of the head
-    epochs: int = 1  # passes over the worker's rows for the representation, a round
-    head_epochs: int = 2  # tau, likewise for the head
-    steps: int | None = None  # of the representation as random batches, (5), 1 in the paper; None: `epochs`
-    head_steps: int | None = None  # tau as random batches, (3); None: `head_epochs`
+    lr: float = ranged(0.01, 0, above=True)  # beta, of the representation
+    head_lr: float = ranged(0.005, 0, above=True)  # alpha, of the head
+    epochs: int = ranged(1, 1)  # passes over the worker's rows for the representation, a round
+    head_epochs: int = ranged(2, 1)  # tau, likewise for the head
+    steps: int | None = ranged(None, 1)  # of the representation as random batches, (5), 1 in the paper; None: `epochs`
+    head_steps: int | None = ranged(None, 1)  # tau as random batches, (3); None: `head_epochs`
     order: str = "train_first"  # or 'mix_first'
     start: str = "different"  # heads of the workers at the start, or the 'same'
 
@@ -46,11 +47,6 @@ class DePRL(Gossip, PartialPersonalisation):
         super().__post_init__()
         choose("order of DePRL", self.order, ORDERS)
         choose("start of DePRL", self.start, STARTS)
-        for name in ("steps", "head_steps"):
-            if getattr(self, name) is not None and getattr(self, name) < 1:
-                raise InputError(
-                    f"{name} of DePRL is {getattr(self, name)}; tau and the representation's are at least 1"
-                )
 
     def init(self, problem: Problem, key: jax.Array) -> dict:
         state = super().init(problem, key)

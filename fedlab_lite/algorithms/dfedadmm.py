@@ -13,7 +13,7 @@ import optax
 from fedlab_lite.algorithms.dec_fedavg import DecFedAvg
 from fedlab_lite.algorithms.parts import averaged
 from fedlab_lite.engine import Batch, ClientData, Models, Problem, RoundContext
-from fedlab_lite.util import InputError
+from fedlab_lite.util.fields import ranged
 
 
 @dataclass(frozen=True)
@@ -25,13 +25,9 @@ class DFedADMM(DecFedAvg):
     params: it is projected where the model has a constraint set.
     """
 
-    theta: float = 0.1  # theta, penalty weight
+    theta: float = ranged(0.1, 0, above=True)  # theta, penalty weight
 
     owned: ClassVar[tuple[str, ...]] = ("client_params", "duals")
-
-    def __post_init__(self):
-        if not self.theta > 0:
-            raise InputError(f"theta of DFedADMM must be positive, got {self.theta}; FedF-ADMM tries 0.01 to 5")
 
     def init(self, problem: Problem, key: jax.Array) -> dict:
         state = super().init(problem, key)

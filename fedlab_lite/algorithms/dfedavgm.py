@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from fedlab_lite.algorithms.dec_fedavg import DecFedAvg
+from fedlab_lite.util.fields import ranged
 
 
 @dataclass(frozen=True)
@@ -12,4 +13,4 @@ class DFedAvgM(DecFedAvg):
     It starts each round from rest. Averaging is eq. (21)'s; the original's has doubly stochastic weights instead.
     """
 
-    momentum: float | None = 0.9  # epsilon
+    momentum: float | None = ranged(0.9, 0)  # epsilon

@@ -8,6 +8,7 @@ import optax
 
 from fedlab_lite.algorithms.fedavg import FedAvg
 from fedlab_lite.engine import Batch, ClientData, Models, Problem, RoundContext
+from fedlab_lite.util.fields import ranged
 
 
 @dataclass(frozen=True)
@@ -19,8 +20,8 @@ class Ditto(FedAvg):
     here clients count by their rows, as its objective and its code have it.
     """
 
-    prox: float = 0.3  # lambda, how strongly v_i is tied to w (FeDEQ's runs: 0.3, Shakespeare 0.1)
-    personal_epochs: int = 3  # passes over the client's rows for v_i
+    prox: float = ranged(0.3, 0)  # lambda, how strongly v_i is tied to w (FeDEQ's runs: 0.3, Shakespeare 0.1)
+    personal_epochs: int = ranged(3, 0)  # passes over the client's rows for v_i
 
     owned: ClassVar[tuple[str, ...]] = ("client_params",)
 

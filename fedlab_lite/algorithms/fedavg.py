@@ -6,6 +6,7 @@ import jax
 import optax
 
 from fedlab_lite.engine import Algorithm, ClientData, Models, Problem, RoundContext
+from fedlab_lite.util.fields import ranged
 
 
 @dataclass(frozen=True)
@@ -15,7 +16,7 @@ class FedAvg(Algorithm):
     A client sends how it changed the params, which is what the paper's average amounts to: its weights sum to one.
     """
 
-    epochs: int = 5  # E, passes over the client's rows in a round
+    epochs: int = ranged(5, 1)  # E, passes over the client's rows in a round
 
     def init(self, problem: Problem, key: jax.Array) -> dict:
         return {"params": problem.model.init(key)}

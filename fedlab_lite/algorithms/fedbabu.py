@@ -8,6 +8,7 @@ import optax
 from fedlab_lite.algorithms.fedavg import FedAvg
 from fedlab_lite.engine import Batch, ClientData, Models, Problem, RoundContext, fit_head
 from fedlab_lite.util import choose
+from fedlab_lite.util.fields import ranged
 
 
 @dataclass(frozen=True)
@@ -20,10 +21,11 @@ class FedBABU(FedAvg):
     FedPer: it trains everything and averages the body.
     """
 
-    ft_epochs: int = 5  # passes over the client's rows before it is judged
+    ft_epochs: int = ranged(5, 0)  # passes over the client's rows before it is judged
     tuned_part: str = "all"  # what is tuned then: 'all', the 'head', or the 'body'
 
     def __post_init__(self):
+        super().__post_init__()
         choose("tuned_part of FedBABU", self.tuned_part, ("all", "head", "body"))
 
     def train_body(self, problem: Problem, data: ClientData, key: jax.Array, theta: dict, head: dict) -> dict:

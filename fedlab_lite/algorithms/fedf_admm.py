@@ -8,7 +8,7 @@ import jax.numpy as jnp
 
 from fedlab_lite.algorithms.cmfd import CMFD
 from fedlab_lite.engine import Problem
-from fedlab_lite.util import InputError
+from fedlab_lite.util.fields import ranged
 
 
 @dataclass(frozen=True)
@@ -20,15 +20,10 @@ class FedFADMM(CMFD):
     multiplier is updated first, and the new one enters the target.
     """
 
-    nu: float = 0.01  # nu, stabilisation: the multiplier's decay a round; 0 is the plain ADMM of (8)
-    derivative_gain: float = 0.0  # K_d of a PID controller, the paper's future work; 0 is the paper's PI
+    nu: float = ranged(0.01, 0, 1)  # nu, stabilisation: the multiplier's decay a round; 0 is the plain ADMM of (8)
+    derivative_gain: float = ranged(0.0, 0)  # K_d of a PID controller, the paper's future work; 0 is its PI
 
     owned: ClassVar[tuple[str, ...]] = ("client_params", "multipliers", "errors")
-
-    def __post_init__(self):
-        super().__post_init__()
-        if not 0 <= self.nu <= 1:
-            raise InputError(f"nu of FedF-ADMM is a share in [0, 1], got {self.nu}; the paper takes 0.01")
 
     def init(self, problem: Problem, key: jax.Array) -> dict:
         """Line 1: one w^0 for all, multipliers 0."""

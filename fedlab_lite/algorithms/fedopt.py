@@ -28,6 +28,7 @@ class FedOpt(FedAvg):
     tau: float = 1e-3  # of Adam and Yogi, how adaptive they are: added to the root of the second moment
 
     def __post_init__(self):
+        super().__post_init__()
         choose("server of FedOpt", self.server, SERVERS)
 
     def server_optimizer(self) -> optax.GradientTransformation:

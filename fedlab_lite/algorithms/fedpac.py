@@ -10,6 +10,7 @@ import optax
 from fedlab_lite.algorithms.parts import PartialPersonalisation, features_of, simplex_minimum
 from fedlab_lite.engine import Batch, ClientData, Problem, RoundContext, average, combine, fit_head, in_chunks
 from fedlab_lite.util import InputError
+from fedlab_lite.util.fields import ranged
 
 DROPPED = 1e-3  # smaller shares of a head are left out, as its code has it (the largest never is)
 
@@ -50,10 +51,10 @@ class FedPAC(PartialPersonalisation):
     means, and 50 penalty steps for the mixture.
     """
 
-    epochs: int = 5  # passes for the body, after the head
-    head_epochs: int = 1  # passes for the head, on the received body
-    head_lr: float = 0.1  # step size for the head (fixed in its code)
-    penalty: float = 1.0  # lambda, of the mean squared distance from features to prototypes
+    epochs: int = ranged(5, 1)  # passes for the body, after the head
+    head_epochs: int = ranged(1, 1)  # passes for the head, on the received body
+    head_lr: float = ranged(0.1, 0, above=True)  # step size for the head (fixed in its code)
+    penalty: float = ranged(1.0, 0)  # lambda, of the mean squared distance from features to prototypes
 
     step_sizes: ClassVar[tuple[str, ...]] = ("lr", "head_lr")
 

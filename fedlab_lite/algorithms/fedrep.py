@@ -8,6 +8,7 @@ import optax
 from fedlab_lite.algorithms.fedper import FedPer
 from fedlab_lite.algorithms.parts import alternate
 from fedlab_lite.engine import ClientData, Models, Problem
+from fedlab_lite.util.fields import ranged
 
 
 @dataclass(frozen=True)
@@ -18,8 +19,8 @@ class FedRep(FedPer):
     equally much; here clients count by their rows.
     """
 
-    epochs: int = 5  # passes for the body, after the head
-    head_epochs: int = 3  # passes for the head, on the received body
+    epochs: int = ranged(5, 1)  # passes for the body, after the head
+    head_epochs: int = ranged(3, 1)  # passes for the head, on the received body
 
     def client_update(self, problem: Problem, data: ClientData, key: jax.Array, head: dict, theta: dict) -> Models:
         passes = {"for_head": {"epochs": self.head_epochs}, "for_body": {"epochs": self.epochs}}

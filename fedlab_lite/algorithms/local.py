@@ -6,13 +6,14 @@ from typing import ClassVar
 import jax
 
 from fedlab_lite.engine import Algorithm, ClientData, Models, Problem, RoundContext
+from fedlab_lite.util.fields import ranged
 
 
 @dataclass(frozen=True)
 class Local(Algorithm):
     """min_{w_i} L_i(w_i), no communication; the same participation and epochs as everybody else."""
 
-    epochs: int = 5  # passes over the client's rows in a round
+    epochs: int = ranged(5, 1)  # passes over the client's rows in a round
 
     owned: ClassVar[tuple[str, ...]] = ("client_params",)
 

@@ -11,6 +11,7 @@ import optax
 from fedlab_lite.algorithms.fedavg import FedAvg
 from fedlab_lite.engine import Algorithm, ClientData, Models, Problem, RoundContext, average, check_mixing
 from fedlab_lite.util import InputError, choose
+from fedlab_lite.util.fields import ranged
 
 MIXING = ("metropolis", "uniform")
 
@@ -46,6 +47,7 @@ class Gossip(OnGraph):
     mixing: str = "metropolis"  # P: 'metropolis' or 'uniform'
 
     def __post_init__(self):
+        super().__post_init__()
         choose(f"mixing of {type(self).__name__}", self.mixing, MIXING)
 
     def mix(self, problem: Problem, at: RoundContext, stacked: Any) -> Any:
@@ -63,7 +65,7 @@ class Decentralised(OnGraph):
     The state has 'client_params', a model a device, all started from one w^0. A device is judged with its own model.
     """
 
-    epochs: int = 1  # passes of the local update over the device's rows
+    epochs: int = ranged(1, 1)  # passes of the local update over the device's rows
 
     owned: ClassVar[tuple[str, ...]] = ("client_params",)
 
