@@ -1,8 +1,7 @@
 """One file an algorithm. `ALGORITHMS` is the register: a new algorithm adds its line here."""
 
-import math
 from dataclasses import fields
-from typing import Any, get_args
+from typing import Any
 
 from fedlab_lite.algorithms.cmfd import CMFD
 from fedlab_lite.algorithms.dec_fedavg import DecFedAvg
@@ -26,8 +25,9 @@ from fedlab_lite.algorithms.fedrep import FedRep
 from fedlab_lite.algorithms.fedrod import FedRoD
 from fedlab_lite.algorithms.knn_per import KNNPer
 from fedlab_lite.algorithms.local import Local
-from fedlab_lite.engine import Algorithm, is_optimizer
-from fedlab_lite.util import InputError, choose
+from fedlab_lite.engine import Algorithm, optimizers_of
+from fedlab_lite.util import choose
+from fedlab_lite.util.fields import check_value, hints_of, normal, rules_of
 
 ALGORITHMS: dict[str, type[Algorithm]] = {
     "local": Local,
@@ -58,12 +58,14 @@ ALGORITHMS: dict[str, type[Algorithm]] = {
 def algorithm_options(name: str) -> dict[str, type]:
     """The hyper-parameters of an algorithm that settings name, and their types: all but its optimisers."""
     choose("algorithm", name, ALGORITHMS)
-    return {field.name: field.type for field in fields(ALGORITHMS[name]) if not is_optimizer(field)}
+    algorithm = ALGORITHMS[name]
+    return {option: hint for option, hint in hints_of(algorithm).items() if option not in optimizers_of(algorithm)}
 
 
 def algorithm_defaults(name: str) -> dict[str, Any]:
     """The values of an algorithm's hyper-parameters where nothing else is said."""
-    return {field.name: field.default for field in fields(ALGORITHMS[name]) if not is_optimizer(field)}
+    options = algorithm_options(name)
+    return {field.name: field.default for field in fields(ALGORITHMS[name]) if field.name in options}
 
 
 def make_algorithm(name: str, **options) -> Algorithm:
@@ -74,20 +76,8 @@ def make_algorithm(name: str, **options) -> Algorithm:
     >>> make_algorithm("fedavg", lr=0.1).lr
     0.1
     """
-    types = algorithm_options(name)
+    types, rules = algorithm_options(name), rules_of(ALGORITHMS[name])
     for option, value in options.items():
         choose(f"option of algorithm {name}", option, types)
-        kinds = get_args(types[option]) or (types[option],)
-        if isinstance(value, bool) or not isinstance(value, (*kinds, int) if float in kinds else kinds):
-            words = " or None".join([kinds[0].__name__, *[""] * (len(kinds) - 1)])
-            raise InputError(f"{option} of algorithm {name} is a {words}, got {value!r} ({type(value).__name__})")
-        if isinstance(value, int | float) and not 0 <= value < math.inf:
-            raise InputError(f"{option} of algorithm {name} cannot be negative, infinite or NaN, got {value}")
-    for option in ("batch_size", "clip"):
-        if options.get(option) == 0:
-            raise InputError(f"{option} of algorithm {name} must be positive, got 0")
-    return ALGORITHMS[name](**{option: _number(types[option], value) for option, value in options.items()})
-
-
-def _number(hint: Any, value: Any) -> Any:
-    return float(value) if value is not None and float in (hint, *get_args(hint)) else value
+        check_value(f"{option} of algorithm {name}", value, types[option], rules[option])
+    return ALGORITHMS[name](**{option: normal(value, types[option]) for option, value in options.items()})

@@ -9,14 +9,15 @@ from typing import ClassVar
 import jax
 
 from fedlab_lite.algorithms.parts import (
+    SHARES,
     Decentralised,
-    check_distillation,
     check_shared_set,
     distill,
     local_phase,
     received,
 )
 from fedlab_lite.engine import Problem, RoundContext
+from fedlab_lite.util.fields import one_of, ranged
 
 
 @dataclass(frozen=True)
@@ -28,17 +29,13 @@ class CMFD(Decentralised):
     their params for the others to evaluate: the same numbers, other bytes (FedF-ADMM, Sec. IV-B).
     """
 
-    rho: float = 0.08  # rho (rho-hat in FedF-ADMM), step size of distillation
-    distill_epochs: int = 1  # passes over D_s
-    distill_batch_size: int = 100  # rows a step of distillation
-    share: str = "outputs"  # what crosses the network: 'outputs' on D_s, or 'params'
+    rho: float = ranged(0.08, 0, above=True)  # rho (rho-hat in FedF-ADMM), step size of distillation
+    distill_epochs: int = ranged(1, 0)  # passes over D_s
+    distill_batch_size: int = ranged(100, 1)  # rows a step of distillation
+    share: str = one_of("outputs", *SHARES)  # what crosses the network: 'outputs' on D_s, or 'params'
 
     step_sizes: ClassVar[tuple[str, ...]] = ("lr", "rho")
     distill = distill  # eq. (12), (23)
-
-    def __post_init__(self):
-        super().__post_init__()
-        check_distillation(self)
 
     def check(self, problem: Problem) -> None:
         super().check(problem)

@@ -8,6 +8,7 @@ import optax
 
 from fedlab_lite.algorithms.parts import Decentralised, averaged
 from fedlab_lite.engine import Batch, ClientData, Problem, RoundContext
+from fedlab_lite.util.fields import ranged
 
 
 @dataclass(frozen=True)
@@ -18,8 +19,8 @@ class DecFedProx(Decentralised):
     say. The state has it as 'received'.
     """
 
-    beta: float = 0.5  # beta, averaging rate; 1 would oscillate on an even ring
-    prox: float = 0.1  # alpha, how strongly a device is tied to its neighbours' mean
+    beta: float = ranged(0.5, 0, 1)  # beta, averaging rate; 1 would oscillate on an even ring
+    prox: float = ranged(0.1, 0)  # alpha, how strongly a device is tied to its neighbours' mean
 
     owned: ClassVar[tuple[str, ...]] = ("client_params", "received")
 

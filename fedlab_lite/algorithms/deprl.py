@@ -18,7 +18,8 @@ from fedlab_lite.algorithms.parts import (
     project_all,
 )
 from fedlab_lite.engine import ClientData, Models, Problem, RoundContext
-from fedlab_lite.util import InputError, choose
+from fedlab_lite.util import choose
+from fedlab_lite.util.fields import one_of, ranged
 
 ORDERS = ("train_first", "mix_first")
 STARTS = ("different", "same")
@@ -39,13 +40,13 @@ class DePRL(PartialPersonalisation):
     Table 1's notebook shows what that is worth: gradients of phi come through the heads, and unlike heads disagree.
     """
 
-    mixing: str = "metropolis"  # P: 'metropolis' or 'uniform', see `parts.mixed`
-    lr: float = 0.01  # beta, of the representation
-    head_lr: float = 0.005  # alpha, of the head
-    epochs: int = 1  # passes over the worker's rows for the representation, a round
-    head_epochs: int = 2  # tau, likewise for the head
-    steps: int | None = None  # of the representation as random batches, (5), 1 in the paper; None: `epochs`
-    head_steps: int | None = None  # tau as random batches, (3); None: `head_epochs`
+    mixing: str = one_of("metropolis", *MIXING)  # P: 'metropolis' or 'uniform', see `parts.mixed`
+    lr: float = ranged(0.01, 0, above=True)  # beta, of the representation
+    head_lr: float = ranged(0.005, 0, above=True)  # alpha, of the head
+    epochs: int = ranged(1, 1)  # passes over the worker's rows for the representation, a round
+    head_epochs: int = ranged(2, 1)  # tau, likewise for the head
+    steps: int | None = ranged(None, 1)  # of the representation as random batches, (5), 1 in the paper; None: `epochs`
+    head_steps: int | None = ranged(None, 1)  # tau as random batches, (3); None: `head_epochs`
     order: str = "train_first"  # or 'mix_first'
     start: str = "different"  # heads of the workers at the start, or the 'same'
 
@@ -55,14 +56,8 @@ class DePRL(PartialPersonalisation):
 
     def __post_init__(self):
         super().__post_init__()
-        choose("mixing of DePRL", self.mixing, MIXING)
         choose("order of DePRL", self.order, ORDERS)
         choose("start of DePRL", self.start, STARTS)
-        for name in ("steps", "head_steps"):
-            if getattr(self, name) is not None and getattr(self, name) < 1:
-                raise InputError(
-                    f"{name} of DePRL is {getattr(self, name)}; tau and the representation's are at least 1"
-                )
 
     def check(self, problem: Problem) -> None:
         check_matrix(self, problem, self.mixing)

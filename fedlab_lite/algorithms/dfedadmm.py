@@ -12,7 +12,7 @@ import optax
 
 from fedlab_lite.algorithms.parts import Decentralised, averaged
 from fedlab_lite.engine import Batch, ClientData, Models, Problem, RoundContext
-from fedlab_lite.util import InputError
+from fedlab_lite.util.fields import ranged
 
 
 @dataclass(frozen=True)
@@ -24,15 +24,10 @@ class DFedADMM(Decentralised):
     params: it is projected where the model has a constraint set.
     """
 
-    beta: float = 0.5  # beta, averaging rate; 1 would oscillate on an even ring
-    theta: float = 0.1  # theta, penalty weight
+    beta: float = ranged(0.5, 0, 1)  # beta, averaging rate; 1 would oscillate on an even ring
+    theta: float = ranged(0.1, 0, above=True)  # theta, penalty weight
 
     owned: ClassVar[tuple[str, ...]] = ("client_params", "duals")
-
-    def __post_init__(self):
-        super().__post_init__()
-        if not self.theta > 0:
-            raise InputError(f"theta of DFedADMM must be positive, got {self.theta}; FedF-ADMM tries 0.01 to 5")
 
     def init(self, problem: Problem, key: jax.Array) -> dict:
         state = super().init(problem, key)

@@ -6,6 +6,7 @@ import jax
 
 from fedlab_lite.algorithms.parts import Decentralised, averaged
 from fedlab_lite.engine import ClientData, Problem, RoundContext
+from fedlab_lite.util.fields import ranged
 
 
 @dataclass(frozen=True)
@@ -16,8 +17,8 @@ class DFedAvgM(Decentralised):
     original's has doubly stochastic weights instead.
     """
 
-    momentum: float | None = 0.9  # epsilon
-    beta: float = 0.5  # beta, averaging rate; 1 would oscillate on an even ring
+    momentum: float | None = ranged(0.9, 0)  # epsilon
+    beta: float = ranged(0.5, 0, 1)  # beta, averaging rate; 1 would oscillate on an even ring
 
     def client_update(self, problem: Problem, data: ClientData, key: jax.Array, params: dict) -> dict:
         """The heavy ball from y^0, the device's params: SGD with `momentum`, see `Algorithm.client_optimizer`."""

@@ -2,7 +2,7 @@
 Sparse Training", 2022, Algorithms 1 and 2."""
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import jax
@@ -12,7 +12,8 @@ from jax.custom_batching import sequential_vmap
 
 from fedlab_lite.algorithms.parts import Decentralised, random_batch
 from fedlab_lite.engine import ClientData, Models, Problem, RoundContext
-from fedlab_lite.util import InputError, choose
+from fedlab_lite.util import choose
+from fedlab_lite.util.fields import ranged
 
 CHOICES = {"layers": ("erk", "uniform"), "regrow": ("gradient", "random"), "start": ("different", "same")}
 
@@ -29,11 +30,11 @@ class DisPFL(Decentralised):
     A newcomer starts at the mean of all w_i and trains without a mask (the paper has no newcomers).
     """
 
-    epochs: int = 5  # passes over the client's rows in a round
-    density: float = field(default=0.5, metadata={"static": True})  # share of the numbers that a mask keeps
+    epochs: int = ranged(5, 1)  # passes over the client's rows in a round
+    density: float = ranged(0.5, 0, 1, above=True, static=True)  # share of the numbers that a mask keeps
     layers: str = "erk"  # densities of the layers: 'erk', small layers denser (Evci et al. 2020), or 'uniform'
-    prune: float = 0.5  # a, share of a mask that the first round renews
-    horizon: int = 500  # T, rounds until it renews nothing
+    prune: float = ranged(0.5, 0, 1)  # a, share of a mask that the first round renews
+    horizon: int = ranged(500, 1)  # T, rounds until it renews nothing
     regrow: str = "gradient"  # by the largest 'gradient' of one batch, or at 'random', as all scripts of its code do
     start: str = "different"  # masks of the clients at the start, or the 'same'
 
@@ -43,12 +44,6 @@ class DisPFL(Decentralised):
         super().__post_init__()
         for name, options in CHOICES.items():
             choose(f"{name} of DisPFL", getattr(self, name), options)
-        if not 0 < self.density <= 1:
-            raise InputError(f"density of DisPFL is {self.density}; it is a share, above 0 and at most 1 (no mask)")
-        if not 0 <= self.prune <= 1:
-            raise InputError(f"prune of DisPFL is {self.prune}; it is a share, 0 (masks for good) to 1")
-        if self.horizon < 1:
-            raise InputError(f"horizon of DisPFL is {self.horizon}; it is a number of rounds, at least 1")
 
     def kept(self, params: Any) -> Any:
         """How many numbers of each array a mask keeps; `params` are one model's, or their shapes."""

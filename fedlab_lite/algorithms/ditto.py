@@ -1,6 +1,6 @@
 """Ditto: Li et al., "Ditto: Fair and Robust Federated Learning Through Personalization", 2021, Algorithm 1."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
 import jax
@@ -9,6 +9,7 @@ import optax
 from fedlab_lite.algorithms.fedavg import FedAvg
 from fedlab_lite.algorithms.parts import server_step
 from fedlab_lite.engine import Batch, ClientData, Models, Problem, RoundContext
+from fedlab_lite.util.fields import ranged
 
 
 @dataclass(frozen=True)
@@ -20,8 +21,8 @@ class Ditto(FedAvg):
     here clients count by their rows, as its objective and its code have it.
     """
 
-    prox: float = 0.3  # lambda, how strongly v_i is tied to w (FeDEQ's runs: 0.3, Shakespeare 0.1)
-    personal_epochs: int = 3  # passes over the client's rows for v_i
+    prox: float = ranged(0.3, 0)  # lambda, how strongly v_i is tied to w (FeDEQ's runs: 0.3, Shakespeare 0.1)
+    personal_epochs: int = ranged(3, 0)  # passes over the client's rows for v_i
 
     owned: ClassVar[tuple[str, ...]] = ("client_params",)
 
@@ -62,7 +63,7 @@ class Ditto(FedAvg):
 
     def join(self, problem: Problem, state: dict, key: jax.Array) -> dict[str, Models]:
         """v_i from the global model, tied to it; 'global': the global model as it is (what FeDEQ's code scores)."""
-        tuner = replace(self, personal_epochs=self.join_epochs)
+        tuner = self.with_values(personal_epochs=self.join_epochs)
         shared = (state["params"], state["params"])
         own = tuner.for_cohort(problem, tuner.personal_update, problem.everyone(key), shared=shared)
         return {"": (own, {}), "global": ({}, state["params"])}

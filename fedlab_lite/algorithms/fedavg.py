@@ -1,12 +1,13 @@
 """FedAvg: McMahan et al., "Communication-Efficient Learning of Deep Networks from Decentralized Data", 2017."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import jax
 import optax
 
 from fedlab_lite.algorithms.parts import server_start, server_step
 from fedlab_lite.engine import Algorithm, ClientData, Models, Problem, RoundContext
+from fedlab_lite.util.fields import ranged
 
 
 @dataclass(frozen=True)
@@ -18,7 +19,7 @@ class FedAvg(Algorithm):
     `parts.server_step`.
     """
 
-    epochs: int = 5  # E, passes over the client's rows in a round
+    epochs: int = ranged(5, 1)  # E, passes over the client's rows in a round
     server_optimizer: optax.GradientTransformation | None = None  # the server's step; None: the mean change as it is
 
     def init(self, problem: Problem, key: jax.Array) -> dict:
@@ -44,7 +45,7 @@ class FedAvg(Algorithm):
 
     def tuned(self, problem: Problem, params: dict, key: jax.Array, epochs: int) -> Models:
         """A copy of the global model for every client, after so many epochs on its rows."""
-        tuner = replace(self, epochs=epochs)
+        tuner = self.with_values(epochs=epochs)
         return tuner.for_cohort(problem, tuner.client_update, problem.everyone(key), shared=(params,)), {}
 
     def join(self, problem: Problem, state: dict, key: jax.Array) -> dict[str, Models]:

@@ -6,6 +6,7 @@ import jax
 
 from fedlab_lite.algorithms.fedavg import FedAvg
 from fedlab_lite.engine import Models, Problem
+from fedlab_lite.util.fields import ranged
 
 
 @dataclass(frozen=True)
@@ -16,7 +17,7 @@ class FedAvgFT(FedAvg):
     for judging: the federation never sees it, and every round's number means the same.
     """
 
-    ft_epochs: int = 5  # passes over the client's rows before it is judged
+    ft_epochs: int = ranged(5, 0)  # passes over the client's rows before it is judged
 
     def models(self, problem: Problem, state: dict, key: jax.Array) -> Models:
         return self.tuned(problem, state["params"], key, self.ft_epochs)

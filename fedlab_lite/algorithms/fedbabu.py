@@ -9,6 +9,7 @@ from fedlab_lite.algorithms.fedavg import FedAvg
 from fedlab_lite.algorithms.parts import server_start, server_step
 from fedlab_lite.engine import Batch, ClientData, Models, Problem, RoundContext, fit_head
 from fedlab_lite.util import choose
+from fedlab_lite.util.fields import ranged
 
 
 @dataclass(frozen=True)
@@ -21,7 +22,7 @@ class FedBABU(FedAvg):
     FedPer: it trains everything and averages the body.
     """
 
-    ft_epochs: int = 5  # passes over the client's rows before it is judged
+    ft_epochs: int = ranged(5, 0)  # passes over the client's rows before it is judged
     tuned_part: str = "all"  # what is tuned then: 'all', the 'head', or the 'body'
 
     def __post_init__(self):

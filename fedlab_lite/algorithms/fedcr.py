@@ -1,6 +1,5 @@
 """FedCR: Zhang et al., "FedCR: ... Across-Client Common Representation with Conditional Mutual Information", 2023."""
 
-import math
 from dataclasses import dataclass
 
 import jax
@@ -11,6 +10,7 @@ from fedlab_lite.algorithms.parts import PartialPersonalisation, features_of, se
 from fedlab_lite.engine import Batch, ClientData, Problem, RoundContext, average, in_chunks
 from fedlab_lite.nn import Gaussian
 from fedlab_lite.util import InputError, choose
+from fedlab_lite.util.fields import ranged
 
 
 def divergence(p: Gaussian, q: Gaussian) -> jax.Array:
@@ -40,22 +40,16 @@ class FedCR(PartialPersonalisation):
     variance, so it shrinks the encoder's deviations round by round.
     """
 
-    epochs: int = 10  # passes over the client's rows in a round, encoder and head together
-    beta: float = 1e-3  # beta, weight of the divergence
-    samples: int = 15  # L, draws of z in training
-    prior_rate: float = 1.0  # beta_2, share of the new r_y in what the server keeps
+    epochs: int = ranged(10, 1)  # passes over the client's rows in a round, encoder and head together
+    beta: float = ranged(1e-3, 0)  # beta, weight of the divergence
+    samples: int = ranged(15, 1)  # L, draws of z in training
+    prior_rate: float = ranged(1.0, 0, 1)  # beta_2, share of the new r_y in what the server keeps
     kl: str = "prior"  # KL(r_y || encoder), the code's, or of the 'encoder' from r_y
     server_optimizer: optax.GradientTransformation | None = None  # the server's step; None: the mean change as it is
 
     def __post_init__(self):
         super().__post_init__()
         choose("kl of FedCR", self.kl, ("prior", "encoder"))
-        if self.samples < 1:
-            raise InputError(f"samples of FedCR is {self.samples}; at least one draw of z is needed")
-        if not 0 <= self.prior_rate <= 1:
-            raise InputError(f"prior_rate of FedCR is a share, 0 (N(0, I) for good) to 1, got {self.prior_rate}")
-        if not 0 <= self.beta < math.inf:
-            raise InputError(f"beta of FedCR is {self.beta}; take 0 (no regulariser) or more")
 
     def check(self, problem: Problem) -> None:
         if problem.data.task != "classification" or not isinstance(features_of(problem), Gaussian):
@@ -85,7 +79,8 @@ class FedCR(PartialPersonalisation):
         """What the client sends: how theta changed, and products; and its new head."""
 
         def loss(params: dict, batch: Batch):
-            z = problem.model.represent(params, batch.x, budget=batch.budget)
+            key = jax.random.fold_in(batch.key, self.samples)  # no draw's: those are split off
+            z = problem.model.represent(params, batch.x, key=key, budget=batch.budget)
 
             def draw(key):
                 outputs = problem.model.classify(params["head"], z, key=key)

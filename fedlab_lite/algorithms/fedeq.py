@@ -10,7 +10,8 @@ from jax.flatten_util import ravel_pytree
 
 from fedlab_lite.algorithms.parts import PartialPersonalisation
 from fedlab_lite.engine import Batch, ClientData, Models, Problem, RoundContext, average, fit_head
-from fedlab_lite.util import InputError, choose
+from fedlab_lite.util import choose
+from fedlab_lite.util.fields import ranged
 
 WARM_STARTS = ("never", "visit", "rounds")
 
@@ -43,12 +44,14 @@ class FeDEQ(PartialPersonalisation):
     client whose message is lost is as one that was not sampled.
     """
 
-    epochs: int = 5  # passes of REP_UPDATE (lines 12-20) over the client's rows
-    head_epochs: int = 3  # passes for w_i (line 8)
-    rho: float = 0.01  # rho, penalty on theta_i - theta
+    epochs: int = ranged(5, 1)  # passes of REP_UPDATE (lines 12-20) over the client's rows
+    head_epochs: int = ranged(3, 1)  # passes for w_i (line 8)
+    rho: float = ranged(0.01, 0, above=True)  # rho, penalty on theta_i - theta
     start: str = "received"  # REP_UPDATE starts at the 'received' theta^{t+1} (eq. (24)) or at its 'own' theta_i^t
     server: str = "mean"  # line 4: 'mean' of the cohort's theta_i, or 'argmin' of the Lagrangian over all clients
-    dual_scale: float = 1e-5  # std of the random lambda_i^0 (line 2, no number printed): too small to steer anything
+    dual_scale: float = ranged(
+        1e-5, 0
+    )  # std of the random lambda_i^0 (line 2, not printed): too small to steer anything
     warm_start: str = "visit"  # a row's equilibrium starts its next: 'never', in a 'visit', over 'rounds' (Sec. III-B1)
 
     owned: ClassVar[tuple[str, ...]] = ("heads", "thetas", "duals", "equilibria")
@@ -58,8 +61,6 @@ class FeDEQ(PartialPersonalisation):
         choose("start of REP_UPDATE", self.start, ("own", "received"))
         choose("server of FeDEQ", self.server, ("mean", "argmin"))
         choose("warm_start of FeDEQ", self.warm_start, WARM_STARTS)
-        if not self.rho > 0:
-            raise InputError(f"rho must be positive, got {self.rho}; the paper tries 0.001 to 10")
 
     def init(self, problem: Problem, key: jax.Array) -> dict:
         """Line 2: theta^0 = theta_i^0, w_i^0, lambda_i^0; S_0 is everybody, so line 4 gives theta^1 = theta^0."""

@@ -7,15 +7,15 @@ import jax
 import jax.numpy as jnp
 
 from fedlab_lite.algorithms.parts import (
+    SHARES,
     Decentralised,
-    check_distillation,
     check_shared_set,
     distill,
     local_phase,
     received,
 )
 from fedlab_lite.engine import Problem, RoundContext
-from fedlab_lite.util import InputError
+from fedlab_lite.util.fields import one_of, ranged
 
 
 @dataclass(frozen=True)
@@ -28,22 +28,16 @@ class FedFADMM(Decentralised):
     CMFD's.
     """
 
-    rho: float = 0.08  # rho-hat, step size of distillation
-    distill_epochs: int = 1  # passes over D_s
-    distill_batch_size: int = 100  # rows a step of distillation
-    share: str = "outputs"  # what crosses the network: 'outputs' on D_s, or 'params'
-    nu: float = 0.01  # nu, stabilisation: the multiplier's decay a round; 0 is the plain ADMM of (8)
-    derivative_gain: float = 0.0  # K_d of a PID controller, the paper's future work; 0 is the paper's PI
+    rho: float = ranged(0.08, 0, above=True)  # rho-hat, step size of distillation
+    distill_epochs: int = ranged(1, 0)  # passes over D_s
+    distill_batch_size: int = ranged(100, 1)  # rows a step of distillation
+    share: str = one_of("outputs", *SHARES)  # what crosses the network: 'outputs' on D_s, or 'params'
+    nu: float = ranged(0.01, 0, 1)  # nu, stabilisation: the multiplier's decay a round; 0 is the plain ADMM of (8)
+    derivative_gain: float = ranged(0.0, 0)  # K_d of a PID controller, the paper's future work; 0 is its PI
 
     owned: ClassVar[tuple[str, ...]] = ("client_params", "multipliers", "errors")
     step_sizes: ClassVar[tuple[str, ...]] = ("lr", "rho")
     distill = distill  # eq. (12), (23)
-
-    def __post_init__(self):
-        super().__post_init__()
-        check_distillation(self)
-        if not 0 <= self.nu <= 1:
-            raise InputError(f"nu of FedF-ADMM is a share in [0, 1], got {self.nu}; the paper takes 0.01")
 
     def check(self, problem: Problem) -> None:
         super().check(problem)

@@ -10,6 +10,7 @@ import optax
 from fedlab_lite.algorithms.parts import PartialPersonalisation, features_of, server_start, server_step, simplex_minimum
 from fedlab_lite.engine import Batch, ClientData, Problem, RoundContext, average, combine, fit_head, in_chunks
 from fedlab_lite.util import InputError
+from fedlab_lite.util.fields import ranged
 
 DROPPED = 1e-3  # smaller shares of a head are left out, as its code has it (the largest never is)
 
@@ -50,10 +51,10 @@ class FedPAC(PartialPersonalisation):
     means, and 50 penalty steps for the mixture.
     """
 
-    epochs: int = 5  # passes for the body, after the head
-    head_epochs: int = 1  # passes for the head, on the received body
-    head_lr: float = 0.1  # step size for the head (fixed in its code)
-    penalty: float = 1.0  # lambda, of the mean squared distance from features to prototypes
+    epochs: int = ranged(5, 1)  # passes for the body, after the head
+    head_epochs: int = ranged(1, 1)  # passes for the head, on the received body
+    head_lr: float = ranged(0.1, 0, above=True)  # step size for the head (fixed in its code)
+    penalty: float = ranged(1.0, 0)  # lambda, of the mean squared distance from features to prototypes
     server_optimizer: optax.GradientTransformation | None = None  # the server's step; None: the mean change as it is
 
     step_sizes: ClassVar[tuple[str, ...]] = ("lr", "head_lr")
@@ -96,8 +97,9 @@ class FedPAC(PartialPersonalisation):
         penalty = jnp.where(known.any(), self.penalty, 0)  # none in the first round
 
         def loss(theta: dict, batch: Batch):
-            z = problem.model.represent({"representation": theta}, batch.x, budget=batch.budget)
-            value = problem.mean_loss(problem.model.classify(v, z, key=batch.key), batch.y, batch.weight)
+            key, v_key = jax.random.split(batch.key)
+            z = problem.model.represent({"representation": theta}, batch.x, key=key, budget=batch.budget)
+            value = problem.mean_loss(problem.model.classify(v, z, key=v_key), batch.y, batch.weight)
             gaps = jnp.square(z - targets[batch.y]).mean(1)
             return value + penalty * jnp.sum(gaps * batch.weight) / jnp.maximum(batch.weight.sum(), 1), None
 

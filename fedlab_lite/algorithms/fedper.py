@@ -7,13 +7,14 @@ import optax
 
 from fedlab_lite.algorithms.parts import PartialPersonalisation, server_start, server_step
 from fedlab_lite.engine import ClientData, Models, Problem, RoundContext
+from fedlab_lite.util.fields import ranged
 
 
 @dataclass(frozen=True)
 class FedPer(PartialPersonalisation):
     """min_{theta, w_i} sum_i (n_i / n) L_i(theta, w_i): body and head trained jointly, only the body averaged."""
 
-    epochs: int = 5  # passes over the client's rows in a round, body and head together
+    epochs: int = ranged(5, 1)  # passes over the client's rows in a round, body and head together
     server_optimizer: optax.GradientTransformation | None = None  # the server's step; None: the mean change as it is
 
     def init(self, problem: Problem, key: jax.Array) -> dict:

@@ -1,6 +1,5 @@
 """FedReCo: "Consensus Optimization at Representation", Algorithm 1: extractors of one's own that agree on features."""
 
-import math
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -17,7 +16,8 @@ from fedlab_lite.algorithms.parts import (
     reduced,
 )
 from fedlab_lite.engine import Batch, ClientData, Models, Problem, RoundContext, fit_head
-from fedlab_lite.util import InputError, choose
+from fedlab_lite.util import choose
+from fedlab_lite.util.fields import ranged
 
 CHOICES = {
     "loss": ("mean", "sum"),
@@ -40,14 +40,14 @@ class FedReCo(PartialPersonalisation):
     reconstruction: SVRG about u_i^t on H_i alone, and G_i from all rows.
     """
 
-    epochs: int = 1  # K_u, as passes over the client's rows (1 in the paper's runs)
-    head_epochs: int = 1  # K_v, likewise
-    steps: int | None = None  # K_u, as random batches, which is what is printed; None: `epochs`
-    head_steps: int | None = None  # K_v, likewise; None: `head_epochs`
-    head_lr: float | None = None  # eta_v; eta_u is `lr`, and None takes that
-    server_lr: float = 0.01  # eta_0
-    server_clip: float | None = None  # a longer mean of the G_i is scaled to this length
-    penalty: float = 0.5  # lambda
+    epochs: int = ranged(1, 1)  # K_u, as passes over the client's rows (1 in the paper's runs)
+    head_epochs: int = ranged(1, 1)  # K_v, likewise
+    steps: int | None = ranged(None, 1)  # K_u, as random batches, which is what is printed; None: `epochs`
+    head_steps: int | None = ranged(None, 1)  # K_v, likewise; None: `head_epochs`
+    head_lr: float | None = ranged(None, 0, above=True)  # eta_v; eta_u is `lr`, and None takes that
+    server_lr: float = ranged(0.01, 0, above=True)  # eta_0
+    server_clip: float | None = ranged(None, 0, above=True)  # a longer mean of the G_i is scaled to this length
+    penalty: float = ranged(0.5, 0)  # lambda
     loss: str = "mean"  # H_i over rows: 'mean', eq. (5), or 'sum'
     gradient: str = "batch"  # G_i is of a fresh 'batch', line 18, or of the 'full' set
     variance_reduction: str = "none"  # or of the 'regulariser'
@@ -60,15 +60,6 @@ class FedReCo(PartialPersonalisation):
         super().__post_init__()
         for name, options in CHOICES.items():
             choose(f"{name} of FedReCo", getattr(self, name), options)
-        numbers = {name: value for name, value in vars(self).items() if value is not None}
-        for name in {"epochs", "head_epochs", "steps", "head_steps"} & numbers.keys():
-            if numbers[name] < 1:
-                raise InputError(f"{name} of FedReCo is {numbers[name]}; K_u and K_v are at least 1")
-        for name in {*self.step_sizes, "server_clip"} & numbers.keys():
-            if not 0 < numbers[name] < math.inf:
-                raise InputError(f"{name} of FedReCo is {numbers[name]}; take a positive, finite number")
-        if not 0 <= self.penalty < math.inf:
-            raise InputError(f"penalty (lambda) of FedReCo is {self.penalty}; take 0 (everybody alone) or more")
 
     def init(self, problem: Problem, key: jax.Array) -> dict:
         state = super().init(problem, key)
@@ -89,8 +80,7 @@ class FedReCo(PartialPersonalisation):
             regulariser = reduced(regulariser, own["thetas"], data)
 
         def loss(u: dict, batch: Batch):  # lines 13-16: u_i, one batch through both extractors
-            features = problem.model.represent({"representation": u}, batch.x, budget=batch.budget)
-            value = problem.mean_loss(problem.model.classify(v, features, key=batch.key), batch.y, batch.weight)
+            value = problem.loss({"representation": u, "head": v}, batch)[0]
             rows = batch.weight.sum() if self.loss == "sum" else 1.0
             return value + self.penalty / 2 * rows * regulariser(u, batch), None
 

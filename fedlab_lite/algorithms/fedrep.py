@@ -7,6 +7,7 @@ import optax
 
 from fedlab_lite.algorithms.parts import PartialPersonalisation, alternate, server_start, server_step
 from fedlab_lite.engine import ClientData, Models, Problem, RoundContext
+from fedlab_lite.util.fields import ranged
 
 
 @dataclass(frozen=True)
@@ -17,8 +18,8 @@ class FedRep(PartialPersonalisation):
     equally much; here clients count by their rows.
     """
 
-    epochs: int = 5  # passes for the body, after the head
-    head_epochs: int = 3  # passes for the head, on the received body
+    epochs: int = ranged(5, 1)  # passes for the body, after the head
+    head_epochs: int = ranged(3, 1)  # passes for the head, on the received body
     server_optimizer: optax.GradientTransformation | None = None  # the server's step; None: the mean change as it is
 
     def init(self, problem: Problem, key: jax.Array) -> dict:

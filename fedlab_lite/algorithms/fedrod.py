@@ -1,7 +1,7 @@
 """FedRoD: Chen and Chao, "On Bridging Generic and Personalized Federated Learning for Image Classification", 2022."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
 import jax
@@ -55,10 +55,11 @@ class FedRoD(FedAvg):
         log_rows = jnp.log(jnp.maximum(rows, jnp.finfo(rows.dtype).tiny))  # log 0 would be no number to train with
 
         def loss(both: dict, batch: Batch):
-            features = problem.model.represent(both, batch.x, key=batch.key, budget=batch.budget)
-            generic = problem.model.classify(both["head"], features, key=batch.key)
+            body_key, head_key, own_key = jax.random.split(batch.key, 3)
+            features = problem.model.represent(both, batch.x, key=body_key, budget=batch.budget)
+            generic = problem.model.classify(both["head"], features, key=head_key)
             fixed, below = jax.lax.stop_gradient((generic, features))
-            personal = fixed + problem.model.classify(both["personal"], below, key=batch.key)
+            personal = fixed + problem.model.classify(both["personal"], below, key=own_key)
             losses = (problem.mean_loss(logits, batch.y, batch.weight) for logits in (generic + log_rows, personal))
             return sum(losses), None
 
@@ -94,6 +95,6 @@ class FedRoD(FedAvg):
         return self.train(loss, params["head"], data, key, epochs=self.epochs)
 
     def join(self, problem: Problem, state: dict, key: jax.Array) -> dict[str, Models]:
-        tuner, shared = replace(self, epochs=self.join_epochs), (state["params"],)
+        tuner, shared = self.with_values(epochs=self.join_epochs), (state["params"],)
         own = tuner.for_cohort(problem, tuner.own_head, problem.everyone(key), shared=shared)
         return {"": ({"personal": own}, state["params"])} | self.other_models(problem, state, key)

@@ -10,6 +10,7 @@ import numpy as np
 from fedlab_lite.algorithms.fedavg import FedAvg
 from fedlab_lite.engine import ClientData, Models, Problem, in_chunks
 from fedlab_lite.util import InputError, choose
+from fedlab_lite.util.fields import ranged
 
 
 @jax.tree_util.register_dataclass
@@ -67,17 +68,13 @@ class KNNPer(FedAvg):
     the dimension ('squared').
     """
 
-    k: int = 10  # neighbours that vote
+    k: int = ranged(10, 1)  # neighbours that vote
     distance: str = "euclidean"  # or 'squared' (per dimension)
-    mix: float = 0.5  # lambda, weight of the neighbours
+    mix: float = ranged(0.5, 0, 1)  # lambda, weight of the neighbours
 
     def __post_init__(self):
         super().__post_init__()
         choose("distance of kNN-Per", self.distance, ("euclidean", "squared"))
-        if self.k < 1:
-            raise InputError(f"k of kNN-Per must be at least 1, got {self.k}")
-        if not 0 <= self.mix <= 1:
-            raise InputError(f"mix of kNN-Per is a share, 0 (the model alone) to 1 (neighbours alone), got {self.mix}")
 
     def check(self, problem: Problem) -> None:
         least = int(np.min(problem.data.size))

@@ -1,18 +1,19 @@
 """Local: every client alone. The floor that any federation has to beat."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
 import jax
 
 from fedlab_lite.engine import Algorithm, ClientData, Models, Problem, RoundContext
+from fedlab_lite.util.fields import ranged
 
 
 @dataclass(frozen=True)
 class Local(Algorithm):
     """min_{w_i} L_i(w_i), no communication; the same participation and epochs as everybody else."""
 
-    epochs: int = 5  # passes over the client's rows in a round
+    epochs: int = ranged(5, 1)  # passes over the client's rows in a round
 
     owned: ClassVar[tuple[str, ...]] = ("client_params",)
 
@@ -33,6 +34,6 @@ class Local(Algorithm):
 
     def join(self, problem: Problem, state: dict, key: jax.Array) -> dict[str, Models]:
         """A newcomer starts where everybody did, and is alone as well."""
-        alone = replace(self, epochs=self.join_epochs)
+        alone = self.with_values(epochs=self.join_epochs)
         at = problem.everyone(key)
         return {"": (alone.for_cohort(problem, alone.client_update, at, shared=(state["params"],)), {})}

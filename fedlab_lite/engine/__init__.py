@@ -3,7 +3,7 @@
 `Problem` says what is trained on, `Algorithm` is the contract, `train` runs the rounds and `History` has the results.
 """
 
-from fedlab_lite.engine.algorithm import Algorithm, Models, is_leaf, is_optimizer
+from fedlab_lite.engine.algorithm import Algorithm, Models, numbers_of, optimizers_of
 from fedlab_lite.engine.averaging import FUSIONS, average, fusion_weights
 from fedlab_lite.engine.channel import Channel
 from fedlab_lite.engine.devices import broadcast, combine, put_on_devices, replicated, to_host

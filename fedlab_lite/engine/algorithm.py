@@ -2,16 +2,17 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import Field, dataclass, fields
-from functools import partial
-from typing import Any, ClassVar, get_args
+from dataclasses import dataclass, fields
+from functools import cache, partial
+from typing import Any, ClassVar, Self, get_args
 
 import jax
 import optax
 
 from fedlab_lite.engine.local import ClientData, local_train
 from fedlab_lite.engine.problem import Problem, RoundContext
-from fedlab_lite.util import InputError
+from fedlab_lite.util import InputError, choose
+from fedlab_lite.util.fields import check_fields, hints_of, ranged
 
 Models = tuple[dict, dict]
 
@@ -22,7 +23,9 @@ class Algorithm(ABC):
 
     A pytree: step sizes, penalties (all floats) and numbers of epochs are its leaves, everything else is its structure.
     So a compiled round takes them as data, and one program serves a whole grid of them; another integer or a word is
-    another program, and so is a number in place of None, or another optimiser.
+    another program, and so is a number in place of None, or another optimiser. A field says its range by `ranged`, its
+    words by `one_of`. A `__post_init__` may check numbers: it runs where somebody makes an algorithm, never in a
+    compiled round.
 
     An optimiser is an object of optax, so it is an argument of the class, and no option of `Settings`.
 
@@ -30,13 +33,13 @@ class Algorithm(ABC):
     clients on axis 0, and lie shared out over the devices.
     """
 
-    lr: float = 0.01  # eta, step size of local training by SGD
-    batch_size: int = 10  # rows a local step
-    momentum: float | None = None  # of local training: the heavy ball's share of the last step, from rest in each round
-    weight_decay: float | None = None  # added to the gradient: this times the params
-    clip: float | None = None  # a longer gradient (L2 norm over all params) is scaled to this length
-    lr_decay: float | None = None  # factor on the step sizes, a round
-    join_epochs: int = 3  # passes over a newcomer's rows before it is judged (FeDEQ, Sec. V-B5)
+    lr: float = ranged(0.01, 0, above=True)  # eta, step size of local training by SGD
+    batch_size: int = ranged(10, 1)  # rows a local step
+    momentum: float | None = ranged(None, 0)  # the heavy ball's share of the last step, from rest in each round
+    weight_decay: float | None = ranged(None, 0)  # added to the gradient: this times the params
+    clip: float | None = ranged(None, 0, above=True)  # a longer gradient (L2 norm, all params) is scaled to this
+    lr_decay: float | None = ranged(None, 0, 1)  # factor on the step sizes, a round
+    join_epochs: int = ranged(3, 0)  # passes over a newcomer's rows before it is judged (FeDEQ, Sec. V-B5)
     optimizer: optax.GradientTransformation | None = None  # all local training, in place of SGD with the numbers above
 
     version: ClassVar[int] = 2  # of its numbers: part of every run's name
@@ -49,7 +52,9 @@ class Algorithm(ABC):
         jax.tree_util.register_pytree_node(cls, _split, partial(_join, cls))
 
     def __post_init__(self):
+        """Each value against its field's type and range; a subclass that has checks of its own calls this as well."""
         check_optimizers(self)
+        check_fields(self, type(self).__name__, known=lambda value: not isinstance(value, jax.Array))
 
     @abstractmethod
     def init(self, problem: Problem, key: jax.Array) -> dict:
@@ -98,12 +103,22 @@ class Algorithm(ABC):
         """`engine.local_train` with this algorithm's optimiser and batch size."""
         return local_train(loss, params, data, key, self.client_optimizer(), batch_size=self.batch_size, **options)
 
+    def with_values(self, **changes: Any) -> Self:
+        """This algorithm with other values of some hyper-parameters, in a compiled round as well.
+
+        `dataclasses.replace` would run `__post_init__`, whose checks are for numbers and not for tracers.
+        """
+        for name in changes:
+            choose(f"hyper-parameter of {type(self).__name__}", name, hints_of(type(self)))
+        algorithm = object.__new__(type(self))
+        vars(algorithm).update(vars(self), **changes)
+        return algorithm
+
     def of_round(self, index: jax.Array) -> "Algorithm":
         """This algorithm as it is in round `index`: with the step sizes that `lr_decay` leaves."""
         if self.lr_decay is None:
             return self
-        names = [field.name for field in fields(self) if is_leaf(field, getattr(self, field.name))]
-        factors = [self.lr_decay**index if name in self.step_sizes else 1 for name in names]
+        factors = [self.lr_decay**index if name in self.step_sizes else 1 for name in _leaves(self)]
         leaves, structure = jax.tree.flatten(self)
         return jax.tree.unflatten(structure, [leaf * by for leaf, by in zip(leaves, factors, strict=True)])
 
@@ -122,25 +137,37 @@ class Algorithm(ABC):
         return problem.for_cohort(client, at, *rows, shared=(*shared, self))
 
 
-def is_leaf(field: Field, value: Any = 0.0) -> bool:
-    """Whether a hyper-parameter is data of a compiled round: not one that is None, or "static" in its metadata."""
-    numbers = field.type is float or float in get_args(field.type) or field.name.endswith("epochs")
-    return numbers and value is not None and not field.metadata.get("static")
+@cache
+def numbers_of(algorithm: type[Algorithm]) -> tuple[str, ...]:
+    """The hyper-parameters that are data of a compiled round, unless None: those not "static" in their metadata."""
+    hints = hints_of(algorithm)
+    return tuple(
+        field.name
+        for field in fields(algorithm)
+        if float in (hints[field.name], *get_args(hints[field.name])) or field.name.endswith("epochs")
+        if not field.metadata.get("static")
+    )
 
 
-def is_optimizer(field: Field) -> bool:
-    """Whether a field holds an optimiser: an object that no setting can name."""
-    return optax.GradientTransformation in (field.type, *get_args(field.type))
+def _leaves(algorithm: Algorithm) -> list[str]:
+    return [name for name in numbers_of(type(algorithm)) if getattr(algorithm, name) is not None]
+
+
+@cache
+def optimizers_of(algorithm: type[Algorithm]) -> tuple[str, ...]:
+    """The fields that hold an optimiser: an object that no setting can name."""
+    kind = optax.GradientTransformation
+    return tuple(name for name, hint in hints_of(algorithm).items() if kind in (hint, *get_args(hint)))
 
 
 def check_optimizers(algorithm: Algorithm) -> None:
     """Raise `InputError` for an optimiser that is none, and for numbers of the SGD that it replaces."""
     name = type(algorithm).__name__
-    for each in filter(is_optimizer, fields(algorithm)):
-        value = getattr(algorithm, each.name)
+    for each in optimizers_of(type(algorithm)):
+        value = getattr(algorithm, each)
         if not isinstance(value, optax.GradientTransformation | None):
             raise InputError(
-                f"{each.name} of {name} is {value!r} ({type(value).__name__}); give an optax.GradientTransformation, "
+                f"{each} of {name} is {value!r} ({type(value).__name__}); give an optax.GradientTransformation, "
                 "such as optax.adam(1e-3), or None"
             )
     if algorithm.optimizer is not None:
@@ -154,7 +181,7 @@ def check_optimizers(algorithm: Algorithm) -> None:
 
 def _split(algorithm: Algorithm):
     """Leaves (in order) and structure (names and values of the rest), as a pytree node is taken apart."""
-    leaves = [field.name for field in fields(algorithm) if is_leaf(field, getattr(algorithm, field.name))]
+    leaves = _leaves(algorithm)
     rest = tuple((name, value) for name, value in vars(algorithm).items() if name not in leaves)
     return [getattr(algorithm, name) for name in leaves], (tuple(leaves), rest)
 

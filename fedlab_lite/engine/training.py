@@ -40,14 +40,19 @@ class Plan:
     cohort_size: int | None = None  # None: everybody
     eval_every: int = 1
 
+    def clients_a_round(self, problem: Problem) -> int:
+        return problem.num_clients if self.cohort_size is None else self.cohort_size
+
     def check(self, problem: Problem, algorithm: Algorithm) -> None:
         """Raise `InputError` where this does not fit the problem or the algorithm."""
-        clients, cohort_size = problem.num_clients, self.cohort_size or problem.num_clients
+        clients, cohort_size = problem.num_clients, self.clients_a_round(problem)
         for name, value, least in (("num_rounds", self.num_rounds, 0), ("eval_every", self.eval_every, 1)):
             if value < least:
                 raise InputError(f"{name} must be at least {least}, got {value}")
         if not 1 <= cohort_size <= clients:
-            raise InputError(f"cohort_size {cohort_size} is more than the {clients} clients of the data, or none")
+            raise InputError(
+                f"cohort_size is {cohort_size} of {clients} clients; choose 1 to {clients}, or None for all of them"
+            )
         algorithm.check(problem)
         if algorithm.everybody and cohort_size < clients:
             name = type(algorithm).__name__
@@ -258,7 +263,7 @@ def advance(
         judge(0)
     spent = [each.seconds for each in progress]
     for index in range(progress[0].next, plan.num_rounds):
-        cohort_size = plan.cohort_size or problem.num_clients
+        cohort_size = plan.clients_a_round(problem)
         states = _round(algorithm, problem, states, index, sample_keys, round_keys, cohort_size, number)
         jax.block_until_ready(states)
         done = index + 1

@@ -22,7 +22,7 @@ A head's `__call__(features, ...)` may ask for `key`.
 
 import inspect
 from collections import OrderedDict
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
@@ -32,20 +32,8 @@ from flax import nnx
 
 from fedlab_lite.deq import Solution
 from fedlab_lite.nn.equilibrium_nets import Solve
-from fedlab_lite.util import InputError, choose
-
-_SOLVE = {field.name for field in fields(Solve)}
-_NOT_OPTIONS = {"self", "input_shape", "num_classes", "rngs", "solve"}
-
-
-@lru_cache
-def arguments(module: type[nnx.Module]) -> dict[str, inspect.Parameter]:
-    return dict(inspect.signature(module.__init__).parameters)
-
-
-def options_of(module: type[nnx.Module]) -> set[str]:
-    names = arguments(module).keys()
-    return (names - _NOT_OPTIONS) | (_SOLVE if "solve" in names else set())
+from fedlab_lite.nn.form import SOLVE, arguments, check_form, check_state
+from fedlab_lite.util import InputError
 
 
 def _text_keys(tree):
@@ -95,9 +83,10 @@ class Model:
         where input, representation and head do not fit together.
         """
         name = name or getattr(module, "__name__", str(module))
-        _check_form(module, name, options)
+        check_form(module, name, options)
         model = cls(name, module, tuple(int(n) for n in input_shape), int(num_classes), tuple(sorted(options.items())))
         try:
+            _parts(model)
             _outputs(model)
         except InputError:
             raise
@@ -112,11 +101,11 @@ class Model:
         """How its equilibrium is solved for; None for a model without."""
         if "solve" not in arguments(self.module):
             return None
-        return Solve(**{option: value for option, value in self.options if option in _SOLVE})
+        return Solve(**{option: value for option, value in self.options if option in SOLVE})
 
-    def _modules(self, key: jax.Array) -> tuple[nnx.Module, nnx.Module]:
-        rngs = nnx.Rngs(params=key)
-        options = {option: value for option, value in self.options if option not in _SOLVE}
+    def _modules(self, key: jax.Array, **others: jax.Array) -> tuple[nnx.Module, nnx.Module]:
+        rngs = nnx.Rngs(params=key, **others)
+        options = {option: value for option, value in self.options if option not in SOLVE}
         given = {"solve": self.solve, "num_classes": self.num_classes}
         options |= {option: value for option, value in given.items() if option in arguments(self.module)}
         representation = self.module(self.input_shape, rngs=rngs, **options)
@@ -267,7 +256,10 @@ def _merge(graph: nnx.GraphDef, params: dict) -> nnx.Module:
 
 @lru_cache(maxsize=128)
 def _parts(model: Model) -> _Parts:
-    modules = nnx.eval_shape(lambda: model._modules(jax.random.key(0)))
+    key = jax.random.key(0)
+    modules = nnx.eval_shape(lambda: model._modules(key, default=key))  # any stream, so that the check below is reached
+    for module in modules:
+        check_state(module, model.name)
     return _Parts(*(nnx.split(module)[0] for module in modules))
 
 
@@ -286,23 +278,6 @@ def _outputs(model: Model) -> tuple[jax.ShapeDtypeStruct, Solution | None]:
             f"not take: {error}"
         ) from error
     return logits, solution
-
-
-def _check_form(module: type, name: str, options: dict[str, Any]) -> None:
-    if not (isinstance(module, type) and issubclass(module, nnx.Module)):
-        raise InputError(f"{name} is no class of Flax NNX modules; derive it from flax.nnx.Module and pass the class")
-    takes = arguments(module)
-    missing = [f"`{argument}` in __init__" for argument in ("input_shape", "rngs") if argument not in takes]
-    if not any("__call__" in vars(base) for base in module.__mro__):
-        missing.append("`__call__`")
-    if missing:
-        raise InputError(f"{name} lacks {' and '.join(missing)}; fedlab_lite.nn.model says what a representation is")
-    for option in options:
-        choose(f"option of model {name}", option, options_of(module))
-    empty = inspect.Parameter.empty
-    needed = [o for o in takes if o not in _NOT_OPTIONS and takes[o].default is empty and o not in options]
-    if needed:
-        raise InputError(f"{name} needs a value for {', '.join(needed)}; pass it, or give it a default in __init__")
 
 
 def count_params(params) -> int:

@@ -8,9 +8,10 @@ from flax import nnx
 from fedlab_lite.nn.cnn import CNN, CNN5, NormCNN
 from fedlab_lite.nn.equilibrium_nets import DEQMLP, DEQResNet, Solve
 from fedlab_lite.nn.fl_deq import FLCNN, FLDEQCNN, FLDEQResNet, FLResNet
+from fedlab_lite.nn.form import arguments, options_of
 from fedlab_lite.nn.gaussian import GaussianCNN5, GaussianMLP
 from fedlab_lite.nn.mlp import MLP
-from fedlab_lite.nn.model import Model, arguments, options_of
+from fedlab_lite.nn.model import Model
 from fedlab_lite.nn.resnet import ResNet, ResNet18
 from fedlab_lite.nn.transformer import DEQTransformer, Transformer
 from fedlab_lite.nn.vgg_alexnet import DNN, VGG11, AlexNet, AlexNetSmall

@@ -17,8 +17,9 @@ from fedlab_lite.data import which
 from fedlab_lite.engine import setup
 from fedlab_lite.papers import presets, results
 from fedlab_lite.papers.presets import Item
-from fedlab_lite.runs import check, check_type, runner
+from fedlab_lite.runs import check, runner
 from fedlab_lite.util import InputError, MissingDataError, NotStoredError, choose, files, progress
+from fedlab_lite.util.fields import check_type
 
 _TYPES = {kind.__name__: kind for kind in (int, float, str, bool, list, tuple, dict)}
 

@@ -28,6 +28,7 @@ FEW_SEEDS_ERRORS = 3  # standard errors over clients and test rows, where there 
 FEW_SEEDS_LEAD = 0.05  # and a share: other seeds may scatter more than clients and rows do
 CLEARLY = 0.02  # a share above the constant answer, beside as many standard errors
 SHOWN = 3  # reasons that one sentence names
+LOWER = ("loss", "distance", "error", "gap", "residual")  # words in a metric's name: less of it is better
 
 
 class Verdict(NamedTuple):
@@ -97,15 +98,26 @@ def trained(histories: Mapping[str, History]) -> list[str]:
             found.append(f"{name} was not trained ({run.num_rounds} rounds, {len(run.seeds)} seeds)")
         elif any(run.diverged) or not _finite(run.metrics[run.headline]):
             found.append(f"{name} diverged")
-        elif not math.isfinite(run.constant):
+        elif _is_share(run.headline) and not math.isfinite(run.constant):
             found.append(f"{name} has no constant answer to be held against")
         else:
-            values = run.final(run.headline)
-            spread = _seeds_error(values) if len(values) >= SEEDS else _error(run, run.headline, values)
-            if not values.mean() - run.constant > max(CLEARLY, FEW_SEEDS_ERRORS * spread):
-                says = f"{100 * values.mean():.1f} % against {100 * run.constant:.1f} %"
-                found.append(f"{name} is not clearly above the constant answer ({says})")
+            found += _learnt(name, run)
     return found
+
+
+def _learnt(name: str, run: History) -> list[str]:
+    """Whether it is clearly better than one answer for everything; where that is not known, than before training."""
+    headline, values = run.headline, run.final(run.headline)
+    share, sign = _is_share(headline), 1 if better_higher(headline) else -1
+    spread = _seeds_error(values) if len(values) >= SEEDS else _error(run, headline, values)
+    known = math.isfinite(run.constant)
+    least = run.constant if known else float(run.metrics[headline][:, 0].mean())
+    need = max(CLEARLY * (1 if share else abs(least)), FEW_SEEDS_ERRORS * (spread if math.isfinite(spread) else 0))
+    if sign * (values.mean() - least) > need:
+        return []
+    says = f"{100 * values.mean():.1f} % against {100 * least:.1f} %" if share else f"{values.mean():.4g}, {least:.4g}"
+    beyond = f"{'above' if sign > 0 else 'below'} {'the constant answer' if known else 'where it started'}"
+    return [f"{name} is not clearly {beyond} ({says})"]
 
 
 def compare(
@@ -115,16 +127,16 @@ def compare(
     metric: str | None = None,
     *,
     by: float = 0.0,
-    higher: bool = True,
+    higher: bool | None = None,
     last: int = 10,
     cause: str = "",
 ) -> Verdict:
     """Whether run `left` is ahead of every run of `right` by more than `by`, over the last rounds and common seeds.
 
     Args:
-      metric: None: the headline (accuracy, a share).
+      metric: None: the headline (accuracy, a share; a regression's is its distance).
       by: in the metric's unit; below 0: at most so far behind, so that a tie within a tolerance counts like a lead.
-      higher: whether more is better.
+      higher: whether more is better; None: as the metric's name says, see `better_higher`.
       last: rounds whose mean counts, see `History.final`.
       cause: why it is so, where that is known, for a sentence that contradicts.
     """
@@ -146,17 +158,20 @@ def _pair(histories, left, right, metric, by, higher, last, cause) -> Verdict:
     if not common:
         return Verdict("inconclusive", f"{left} and {right} have no seed in common")
     runs = tuple(_with_seeds(run, common) for run in runs)
+    higher = better_higher(metric) if higher is None else higher
     sign = 1 if higher else -1
     values = [run.final(metric, last) for run in runs]
-    lead = sign * (values[0] - values[1])
     errors = [_error(run, metric, each) for run, each in zip(runs, values, strict=True)]
     curves = [run.client_accuracy.mean(0) for run in runs]
-    if metric == runs[0].headline and curves[0].shape == curves[1].shape:  # the same clients: compared one by one
+    if (
+        metric == runs[0].headline and _is_share(metric) and curves[0].shape == curves[1].shape
+    ):  # the same clients: compared one by one
         errors = [_rows_error(run, each) for run, each in zip(runs, values, strict=True)]
         errors.append(_seeds_error(curves[0] - curves[1]))
     rise = max(sign * _rise(run, metric) for run in runs)
     words = f"{left} against {right}" + ("" if metric == runs[0].headline else f" in {metric}")
-    return _decide(words, lead, by, True, math.hypot(*errors), rise, _is_share(metric), cause)
+    # as the metric is: of two errors, the smaller one less the larger one is below 0
+    return _decide(words, values[0] - values[1], sign * by, higher, math.hypot(*errors), rise, _is_share(metric), cause)
 
 
 def _decide(what, values, threshold, above, error, rise, share, cause, each="seed") -> Verdict:
@@ -179,7 +194,8 @@ def _decide(what, values, threshold, above, error, rise, share, cause, each="see
         why = "within noise" if math.isfinite(error) else f"needs {SEEDS} {each}s"
         return Verdict("inconclusive", f"{said} is {why}" if math.isfinite(error) else f"{said} {why}")
     if rise > abs(margin):
-        return Verdict("inconclusive", f"{said}, while a curve still rises by {show(rise)} in its last quarter")
+        moves = f"rises by {show(rise)}" if above else f"falls by {show(rise).lstrip('+')}"
+        return Verdict("inconclusive", f"{said}, while a curve still {moves} in its last quarter")
     if margin > 0:
         return Verdict("reproduced", said)
     return Verdict("contradicted", f"{said}; {cause}" if cause else said)
@@ -249,6 +265,15 @@ def _with_seeds(run: History, seeds: list[int]) -> History:
     metrics = {name: values[rows] for name, values in run.metrics.items()}
     diverged = tuple(run.diverged[row] for row in rows)
     return replace(run, seeds=tuple(seeds), metrics=metrics, client_curves=run.client_curves[rows], diverged=diverged)
+
+
+def better_higher(metric: str) -> bool:
+    """Whether more of a metric is better; not so of losses, distances, errors and gaps, by their names.
+
+    >>> [better_higher(name) for name in ("accuracy_unseen", "accuracy_gap", "loss_training", "distance", "f1")]
+    [True, False, False, False, True]
+    """
+    return not any(word in metric for word in LOWER)
 
 
 def _is_share(metric: str) -> bool:

@@ -6,43 +6,12 @@ a list is in range if it is not empty and all its numbers are; NaN and infinity 
 """
 
 import math
-import types
 from collections.abc import Mapping
-from typing import Any, NamedTuple, Union, get_args, get_origin
+from typing import Any
 
-from fedlab_lite.util import InputError
+from fedlab_lite.util.fields import LARGEST, Range, Rule, check_value, kinds_of
 
 PRESETS = ("quick", "laptop", "paper")  # from small to large
-LARGEST = 2**31 - 1  # of any whole number: what JAX's int32 holds
-
-_UNIONS = (types.UnionType, Union)
-
-
-class Range(NamedTuple):
-    """From `low` to `high`, which belong to it unless `above` or `below` say otherwise.
-
-    >>> str(Range(1)), str(Range(0, above=True)), str(Range(0, 1)), str(Range(0, 1, above=True))
-    ('at least 1', 'above 0', '0 to 1', 'above 0 and at most 1')
-    """
-
-    low: float
-    high: float = math.inf
-    above: bool = False
-    below: bool = False
-
-    def holds(self, value: float) -> bool:
-        low, high = value > self.low if self.above else value >= self.low, value <= self.high
-        return math.isfinite(value) and low and high and not (self.below and value == self.high)
-
-    def __str__(self) -> str:
-        if self.low == -math.inf:
-            return "finite"
-        low = f"above {self.low:g}" if self.above else f"at least {self.low:g}"
-        if self.high == math.inf:
-            return low
-        if not self.above and not self.below:
-            return f"{self.low:g} to {self.high:g}" if self.high < LARGEST else f"{self.low:g} to 2^31 - 1"
-        return f"{low} and {'below' if self.below else 'at most'} {self.high:g}"
 
 
 def _all(names: str, range: Range) -> dict[str, Range]:
@@ -83,35 +52,6 @@ def words(name: str) -> dict[str, tuple[str, ...] | None]:
     return {name: known[name]} if name in known else {}
 
 
-def fits(value, hint) -> bool:
-    """Whether a value is of an annotated type; an int passes for a float, a list for a tuple, a bool for neither.
-
-    >>> fits(3, float), fits(True, int), fits([1, 2], tuple[int, ...]), fits("x", int | None)
-    (True, False, True, False)
-    """
-    origin = get_origin(hint)
-    if origin in _UNIONS:
-        return any(fits(value, option) for option in get_args(hint))
-    if hint in (list, tuple) or origin in (list, tuple):
-        inner = get_args(hint)[0] if get_args(hint) else object
-        return isinstance(value, list | tuple) and all(fits(item, inner) for item in value)
-    if hint is None:
-        return value is None
-    if hint in (int, float) and isinstance(value, bool):
-        return False
-    return isinstance(value, int | float if hint is float else origin or hint)
-
-
-def type_name(hint) -> str:
-    return hint.__name__ if isinstance(hint, type) and not get_args(hint) else str(hint)
-
-
-def check_type(name: str, value, hint, allowed: str = "") -> None:
-    """Raise `InputError` unless `value` is of type `hint`; `allowed` says in words what else is asked of it."""
-    if not fits(value, hint):
-        raise _wrong(name, value, hint, allowed)
-
-
 def check(name: str, value: Any, hint: Any, where: str = "") -> None:
     """Raise `InputError`, naming type and range, unless the parameter `name` (of `where`) may be `value`.
 
@@ -119,27 +59,12 @@ def check(name: str, value: Any, hint: Any, where: str = "") -> None:
     Traceback (most recent call last):
     fedlab_lite.util.errors.InputError: lr of fig04 must be of type float | None, above 0, got 0.0 (float)
     """
-    said, span = f"{name} of {where}" if where else name, RANGES.get(name)
-    if span is None:
-        options = words(name).get(name)
-        allowed = f"one of {', '.join(options)}" if options else ""
-        check_type(said, value, hint, allowed)
-        if options and value is not None and value not in options:
-            raise _wrong(said, value, hint, allowed)
-        return
-    several = isinstance(value, list | tuple)
-    numbers = value if several else [] if value is None else [value]
-    allowed = f"not empty, each {span}" if several or list in _kinds(hint) else str(span)
-    check_type(said, value, hint, allowed)
-    if any(isinstance(number, int) and number > LARGEST for number in numbers):
-        raise _wrong(said, value, hint, f"{allowed}; no whole number above 2^31 - 1")
-    if (several and not value) or not all(map(span.holds, numbers)):
-        raise _wrong(said, value, hint, allowed)
+    check_value(f"{name} of {where}" if where else name, value, hint, rule_of(name))
 
 
-def _wrong(name: str, value: Any, hint: Any, allowed: str) -> InputError:
-    also = f", {allowed}" if allowed else ""
-    return InputError(f"{name} must be of type {type_name(hint)}{also}, got {value!r} ({type(value).__name__})")
+def rule_of(name: str) -> Rule:
+    """The range of a parameter, or the words that it may be; None: nothing is known of this name."""
+    return RANGES.get(name) or words(name).get(name)
 
 
 def check_parameters(namespace: Mapping[str, Any]) -> None:
@@ -151,10 +76,9 @@ def check_parameters(namespace: Mapping[str, Any]) -> None:
     if not hints and "__annotate__" in namespace:  # Python 3.14 and later
         hints = namespace["__annotate__"](1)
     for name, hint in hints.items():
-        if name in namespace and not isinstance(hint, str) and (name in RANGES or words(name) or bool in _kinds(hint)):
+        if (
+            name in namespace
+            and not isinstance(hint, str)
+            and (name in RANGES or words(name) or bool in kinds_of(hint))
+        ):
             check(name, namespace[name], hint)
-
-
-def _kinds(hint: Any) -> tuple:
-    """A type, or all of a union, without what lists hold."""
-    return tuple(get_origin(kind) or kind for kind in (get_args(hint) if get_origin(hint) in _UNIONS else (hint,)))

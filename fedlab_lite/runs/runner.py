@@ -11,7 +11,7 @@ import os
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -27,8 +27,8 @@ from fedlab_lite.engine import (
     Plan,
     Problem,
     Progress,
-    is_leaf,
     message_count,
+    numbers_of,
     put_on_devices,
     training,
 )
@@ -176,7 +176,7 @@ def _stored_elsewhere(settings: Settings, seed: int, not_enough: bool) -> tuple[
 
 def _program(settings: Settings) -> tuple:
     """Equal for runs of one problem and one compiled program: those that differ in seeds and an algorithm's numbers."""
-    numbers = {field.name for field in fields(ALGORITHMS[settings.algorithm]) if is_leaf(field)}
+    numbers = numbers_of(ALGORITHMS[settings.algorithm])
     options = dict(settings.algorithm_options)
     rest = tuple((name, value) for name, value in options.items() if name not in numbers)
     given = tuple(name for name, value in options.items() if name in numbers and value is not None)

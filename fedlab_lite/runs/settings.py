@@ -3,14 +3,15 @@
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
-from typing import Any, get_args
+from typing import Any
 
 from fedlab_lite.algorithms import algorithm_defaults, algorithm_options, make_algorithm
 from fedlab_lite.data import PARTITIONS, which
 from fedlab_lite.engine import FUSIONS, GRAPHS, Budget, Channel
 from fedlab_lite.nn import MODELS, model_defaults
-from fedlab_lite.runs.checks import RANGES, check, check_type
+from fedlab_lite.runs.checks import RANGES, check
 from fedlab_lite.util import InputError, choose
+from fedlab_lite.util.fields import check_type, hints_of, normal
 
 Options = tuple[tuple, ...]  # sorted pairs (name, value)
 
@@ -21,14 +22,6 @@ def model_option_types(name: str) -> dict[str, type]:
     return {option: type(default) for option, default in model_defaults(name).items()}
 
 
-def _normal(value, hint):
-    """Ints where floats belong and lists where tuples belong have one spelling, so equal settings are equal."""
-    if isinstance(value, list | tuple):
-        return tuple(float(each) if float in get_args(hint)[:1] else each for each in value)
-    wants_float = float in (hint, *get_args(hint)) and int not in get_args(hint)
-    return float(value) if wants_float and isinstance(value, int) else value
-
-
 def _options(kind: str, name: str, options, types: Mapping[str, type]) -> Options:
     try:
         pairs = dict(options)
@@ -37,7 +30,7 @@ def _options(kind: str, name: str, options, types: Mapping[str, type]) -> Option
     for option, value in pairs.items():
         choose(f"option of {kind} {name}", option, types)
         check_type(f"{option} of {kind} {name}", value, types[option])
-    return tuple(sorted((option, _normal(value, types[option])) for option, value in pairs.items()))
+    return tuple(sorted((option, normal(value, types[option])) for option, value in pairs.items()))
 
 
 @dataclass(frozen=True)
@@ -86,6 +79,12 @@ class Settings:
     eval_every: int = 1  # rounds between evaluations; the last round is always evaluated
     seeds: tuple[int, ...] = (0,)  # one trajectory each: initial params, cohorts, order of rows
 
+    def __new__(cls, *values, **named):
+        """A name that is no setting is refused here: the dataclass's own `__init__` would raise a `TypeError`."""
+        for name in named:
+            choose("setting", name, setting_types())
+        return super().__new__(cls)
+
     def __post_init__(self):
         model_types = model_option_types(self.model) if isinstance(self.model, str) else {}
         algorithm_types = algorithm_options(self.algorithm) if isinstance(self.algorithm, str) else {}
@@ -96,7 +95,7 @@ class Settings:
         for field in fields(self):
             value = new.get(field.name, getattr(self, field.name))
             (check if field.name in RANGES else check_type)(field.name, value, field.type)
-            object.__setattr__(self, field.name, _normal(value, field.type))
+            object.__setattr__(self, field.name, normal(value, field.type))
         if not self.graph:
             object.__setattr__(self, "edge_probability", None)  # decides nothing, so it is no part of a run's name
         make_algorithm(self.algorithm, **dict(self.algorithm_options))
@@ -152,9 +151,7 @@ class Settings:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "Settings":
-        """Settings from a dictionary (JSON, TOML). Raises `InputError`, with a suggestion, for unknown names."""
-        for name in values:
-            choose("setting", name, setting_types())
+        """Settings from a dictionary (JSON, TOML)."""
         return cls(**values)
 
     def to_dict(self) -> dict[str, Any]:
@@ -192,4 +189,4 @@ class Settings:
 
 def setting_types() -> dict[str, Any]:
     """Names and types of the settings themselves (options of models and algorithms apart)."""
-    return {field.name: field.type for field in fields(Settings)}
+    return hints_of(Settings)

@@ -24,9 +24,9 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 from fedlab_lite.algorithms import algorithm_options
 from fedlab_lite.engine import History
 from fedlab_lite.runs import runner
-from fedlab_lite.runs.checks import check_type
 from fedlab_lite.runs.settings import Settings
 from fedlab_lite.util import CorruptFileError, InputError, MissingDataError, OutputError, choose, files
+from fedlab_lite.util.fields import check_type
 
 Spaces = Mapping[str, Sequence[float]]  # option: (low, high)
 

@@ -261,7 +261,7 @@ def test_erk_keeps_the_density_of_the_whole(shapes, density):
 def test_dispfl_averages_over_those_who_hold_a_number():
     """No training (lr = 0) and no renewal: one exchange on a star, against NumPy; then the masks stay full."""
     problem = replace(blobs(num_clients=4, sizes=[5] * 4, depth=0, features=4), graph=make_graph("star", 4))
-    algorithm = make_algorithm("dispfl", lr=0.0, prune=0.0, epochs=1, density=0.4)
+    algorithm = make_algorithm("dispfl", lr=1e-30, prune=0.0, epochs=1, density=0.4)
     state = init(algorithm, problem)
     noise = jax.tree.map(lambda leaf: jax.random.normal(KEY, leaf.shape), state["client_params"])
     state["client_params"] = jax.tree.map(jnp.multiply, noise, state["masks"])
@@ -306,16 +306,16 @@ def test_dispfls_masks_at_the_start():
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        ("deprl", {"head_steps": 0}, "head_steps of DePRL is 0; tau and"),
-        ("deprl", {"steps": 0}, "steps of DePRL is 0"),
+        ("deprl", {"head_steps": 0}, "head_steps of algorithm deprl must be .* at least 1, got 0"),
+        ("deprl", {"steps": 0}, "^steps of algorithm deprl must be .* at least 1, got 0"),
         ("deprl", {"order": "mix_frist"}, "unknown order of DePRL 'mix_frist'; did you mean 'mix_first'"),
         ("deprl", {"start": "samee"}, "unknown start of DePRL 'samee'; did you mean 'same'"),
         ("deprl", {"mixing": "metropolice"}, "unknown mixing of DePRL 'metropolice'; did you mean 'metropolis'"),
         ("dpsgd", {"order": "train_first"}, "unknown order of D-PSGD"),
-        ("dispfl", {"density": 0.0}, r"density of DisPFL is 0.0; it is a share, above 0 and at most 1"),
-        ("dispfl", {"density": 1.5}, "density of DisPFL is 1.5"),
-        ("dispfl", {"prune": 1.5}, "prune of DisPFL is 1.5"),
-        ("dispfl", {"horizon": 0}, "horizon of DisPFL is 0"),
+        ("dispfl", {"density": 0.0}, "density of algorithm dispfl must be .* above 0 and at most 1, got 0.0"),
+        ("dispfl", {"density": 1.5}, "density of algorithm dispfl must be .* got 1.5"),
+        ("dispfl", {"prune": 1.5}, "prune of algorithm dispfl must be .* 0 to 1, got 1.5"),
+        ("dispfl", {"horizon": 0}, "horizon of algorithm dispfl must be .* at least 1, got 0"),
         ("dispfl", {"layers": "erc"}, "unknown layers of DisPFL 'erc'; did you mean 'erk'"),
     ],
 )

@@ -177,15 +177,15 @@ def test_measures_are_of_every_row_and_of_no_padding():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"penalty": -1.0}, r"penalty \(lambda\) of FedReCo is -1.0; take 0"),
-        ({"epochs": 0}, "epochs of FedReCo is 0; K_u and K_v are at least 1"),
-        ({"head_epochs": 0}, "head_epochs of FedReCo is 0"),
-        ({"steps": 0}, "steps of FedReCo is 0"),
-        ({"head_steps": -2}, "head_steps of FedReCo is -2"),
-        ({"lr": 0.0}, "lr of FedReCo is 0.0; take a positive, finite number"),
-        ({"head_lr": math.nan}, "head_lr of FedReCo is nan"),
-        ({"server_lr": math.inf}, "server_lr of FedReCo is inf"),
-        ({"server_clip": 0.0}, "server_clip of FedReCo is 0.0"),
+        ({"penalty": -1.0}, "penalty of FedReCo must be .* at least 0, got -1.0"),
+        ({"epochs": 0}, "^epochs of FedReCo must be of type int, at least 1, got 0"),
+        ({"head_epochs": 0}, "head_epochs of FedReCo must be .* at least 1, got 0"),
+        ({"steps": 0}, "^steps of FedReCo must be .* at least 1, got 0"),
+        ({"head_steps": -2}, "head_steps of FedReCo must be .* at least 1, got -2"),
+        ({"lr": 0.0}, "^lr of FedReCo must be of type float, above 0, got 0.0"),
+        ({"head_lr": math.nan}, "head_lr of FedReCo must be .* above 0, got nan"),
+        ({"server_lr": math.inf}, "server_lr of FedReCo must be .* above 0, got inf"),
+        ({"server_clip": 0.0}, "server_clip of FedReCo must be .* above 0, got 0.0"),
         ({"loss": "maen"}, "unknown loss of FedReCo 'maen'; did you mean 'mean'"),
         ({"gradient": "whole"}, "unknown gradient of FedReCo"),
         ({"variance_reduction": "all"}, "unknown variance_reduction of FedReCo"),
@@ -411,9 +411,9 @@ def test_a_gaussian_head_draws_in_training_alone():
     [
         ("fedbabu", {"tuned_part": "tail"}, "unknown tuned_part of FedBABU"),
         ("fedcr", {"kl": "posterior"}, "unknown kl of FedCR"),
-        ("fedcr", {"samples": 0}, "at least one draw"),
-        ("fedcr", {"prior_rate": 1.5}, "prior_rate of FedCR is a share"),
-        ("fedreco", {"penalty": -1.0}, "penalty of algorithm fedreco cannot be negative"),
+        ("fedcr", {"samples": 0}, "samples of algorithm fedcr must be .* at least 1, got 0"),
+        ("fedcr", {"prior_rate": 1.5}, "prior_rate of algorithm fedcr must be .* 0 to 1, got 1.5"),
+        ("fedreco", {"penalty": -1.0}, "penalty.* of .*-1.0"),
     ],
 )
 def test_bad_hyper_parameters(name, options, message):

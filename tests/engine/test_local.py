@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from fedlab_lite.engine import Batch, ClientData, fit_head, for_clients, in_chunks, local_train, rows_of
 from fedlab_lite.engine.devices import mesh
+from fedlab_lite.engine.jax_setup import _cores
 from fedlab_lite.util import InputError
 
 SGD = optax.sgd(1.0)
@@ -47,8 +48,9 @@ def test_executors_agree(rows):
         assert_close(got, want, rtol=1e-6)
 
 
+@pytest.mark.skipif(_cores() < 2, reason="on one core the suite runs on one device")
 def test_the_suite_runs_on_several_devices():
-    assert mesh().size > 1, "tests/conftest.py asks for two host devices"
+    assert mesh().size > 1, "the conftest.py at the root asks for as many devices as there are cores"
 
 
 @pytest.mark.parametrize("executor", ["map", "vmap", "loop"])

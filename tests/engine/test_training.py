@@ -90,7 +90,8 @@ def test_newcomers_of_an_algorithm_without_join():
     [
         ("fedavg", {"num_rounds": -1}, "num_rounds must be at least 0, got -1"),
         ("fedavg", {"num_rounds": 1, "eval_every": 0}, "eval_every must be at least 1, got 0"),
-        ("fedavg", {"num_rounds": 1, "cohort_size": 6}, "cohort_size 6 is more than the 5 clients"),
+        ("fedavg", {"num_rounds": 1, "cohort_size": 6}, "cohort_size is 6 of 5 clients; choose 1 to 5, or None"),
+        ("fedavg", {"num_rounds": 1, "cohort_size": 0}, "cohort_size is 0 of 5 clients; choose 1 to 5, or None"),
         ("dec_fedavg", {"num_rounds": 1, "cohort_size": 3}, "every client takes part in each round of DecFedAvg"),
     ],
 )
@@ -182,6 +183,38 @@ class NoFeatures(nnx.Module):
         return x
 
 
+class Layered(nnx.Module):
+    """A layer, and then what a subclass makes of it."""
+
+    def __init__(self, input_shape, *, rngs):
+        self.layer, self.features = nnx.Linear(input_shape[0], 8, rngs=rngs), 8
+        self.then = self.second(rngs)
+
+    def __call__(self, x):
+        return self.then(self.layer(x.astype(jnp.float32)))
+
+
+class Dropping(Layered):
+    def second(self, rngs):
+        return nnx.Dropout(0.5, rngs=rngs)
+
+
+class DroppingLater(Layered):
+    def second(self, rngs):
+        return nnx.Sequential(nnx.relu, nnx.Dropout(0.5))
+
+
+class Batched(Layered):
+    def second(self, rngs):
+        return nnx.BatchNorm(8, rngs=rngs)
+
+
+class Counting(Layered):
+    def second(self, rngs):
+        self.calls = nnx.Variable(jnp.zeros(()))
+        return nnx.relu
+
+
 class NoDefault(nnx.Module):
     def __init__(self, input_shape, *, width, rngs):
         self.features = width
@@ -201,6 +234,14 @@ class NoDefault(nnx.Module):
         (NoDefault, {}, "NoDefault needs a value for width"),
         (NoDefault, {"width": 7}, r"gives features of shape \(1, 6\)"),
         (Wide, {"widht": 3}, "did you mean 'width'"),
+        (
+            Dropping,
+            {},
+            r"Dropping has an nnx.Dropout, self.then, .* ask for `key` .* use fedlab_lite.nn.layers.dropout",
+        ),
+        (DroppingLater, {}, r"has an nnx.Dropout, self.then.layers.1, "),
+        (Batched, {}, r"Batched has an nnx.BatchNorm, self.then, .* take fedlab_lite.nn.layers.GroupNorm"),
+        (Counting, {}, r"Counting keeps a Variable, self.calls; a model here keeps nothing but parameters"),
     ],
 )
 def test_networks_that_cannot_be(module, options, words):

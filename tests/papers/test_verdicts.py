@@ -1,6 +1,7 @@
 """The gate, on made-up histories: what it grants, what it refuses, and that it never raises."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -92,7 +93,7 @@ def test_who_still_rises_may_overtake(higher):
     metric = {"higher": higher} if higher else {"higher": False, "metric": "loss"}
     found = compare({"a": a, "b": b}, "a", "b", **metric)
     assert found.verdict == "inconclusive"
-    assert "still rises" in found.reason
+    assert ("still rises by" if higher else "still falls by") in found.reason
     assert verdict(a, made([0.70, 0.71, 0.70], rise=0.02), **metric) == "reproduced"
 
 
@@ -156,6 +157,36 @@ def test_the_gap_of_one_seed_has_an_error_too():
     few = verdicts._error(b, "accuracy_gap", np.array([0.09]))
     assert few == pytest.approx(math.sqrt(2 * 0.9 * 0.1 / 100))
     assert verdict(a, b, metric="accuracy_gap", higher=False) == "inconclusive"  # 7 points, three errors are 20
+
+
+def test_a_smaller_gap_is_said_to_be_smaller():
+    """Less is better, by the metric's name; the sign is that of the difference."""
+    found = compare({"a": made([0.6] * 3), "b": made([0.9] * 3)}, "a", "b", "accuracy_gap")
+    assert found == Verdict("reproduced", "a against b in accuracy_gap: -3.0 points (s.e. 0.0 points, 3 seeds)")
+    found = compare({"a": made([0.9] * 3), "b": made([0.6] * 3)}, "a", "b", "accuracy_gap", by=0.01)
+    assert found.verdict == "contradicted"
+    assert found.reason.endswith("+3.0 points (s.e. 0.0 points, 3 seeds, asked: less than -1.0 points)")
+
+
+def regression(finals, **changes):
+    """A run that is judged by a distance, 1 before training, and has no constant answer."""
+    run = made(np.asarray(finals), start=1.0, constant=math.nan)
+    metrics = {"distance": run.metrics["accuracy"], "loss": run.metrics["accuracy"] ** 2 / 2}
+    return replace(run, headline="distance", metrics=metrics, **changes)
+
+
+def test_a_regression_can_be_compared():
+    near, far = regression([0.30, 0.31, 0.30]), regression([0.5, 0.51, 0.5])
+    found = compare({"a": near, "b": far}, "a", "b")
+    assert found.verdict == "reproduced"
+    assert found.reason.startswith("a against b: -0.2 (s.e. ")
+    assert verdict(far, near) == "contradicted"
+    assert verdict(near, regression([0.301, 0.309, 0.300])) == "inconclusive"
+    assert verdict(regression([0.3]), regression([0.5])) == "inconclusive"  # no error is known of one seed
+    stuck = compare({"a": near, "b": regression([0.99, 1.0, 1.0])}, "a", "b")
+    assert stuck == Verdict("inconclusive", "b is not clearly below where it started (0.9967, 1)")
+    stuck = compare({"a": near, "b": regression([0.6, 0.6, 0.6], constant=0.6)}, "a", "b")
+    assert stuck == Verdict("inconclusive", "b is not clearly below the constant answer (0.6, 0.6)")
 
 
 def test_what_is_counted():

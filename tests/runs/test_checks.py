@@ -9,8 +9,9 @@ import pytest
 from fedlab_lite.cli import main
 from fedlab_lite.papers import Item, notebooks, presets
 from fedlab_lite.runs import RANGES, check_parameters
-from fedlab_lite.runs.checks import type_name, words
+from fedlab_lite.runs.checks import words
 from fedlab_lite.util import InputError
+from fedlab_lite.util.fields import type_name
 from fedlab_lite.util.files import notebooks_dir
 
 FILES = sorted(notebooks_dir().glob("*/*.ipynb"))

@@ -1,6 +1,8 @@
 """run: keys, evaluation, resume to the bit, honest divergence, and a name for every run that changes when it must."""
 
+import copy
 import json
+import pickle
 import random
 import zipfile
 from dataclasses import dataclass, replace
@@ -159,6 +161,14 @@ def test_equal_settings_have_one_spelling():
 def test_bad_settings(values, message):
     with pytest.raises(InputError, match=message):
         Settings.from_dict(values)
+
+
+@pytest.mark.parametrize(("name", "near"), [("rounds", "num_rounds"), ("num_client", "num_clients"), ("seed", "seeds")])
+def test_a_name_that_is_no_setting(name, near):
+    with pytest.raises(InputError, match=f"unknown setting '{name}'; did you mean .*'{near}'"):
+        Settings(**{name: 3})
+    settings = Settings("digits", num_rounds=3)
+    assert replace(settings, num_rounds=3) == copy.deepcopy(settings) == pickle.loads(pickle.dumps(settings))
 
 
 # --- rounds and evaluation --------------------------------------------------------------------------------------

@@ -265,7 +265,7 @@ def test_a_place_that_cannot_be_written(monkeypatch, tmp_path):
         ({"lr": (0.1,)}, {}, "0 < low < high"),
         ({"lr": 0.1}, {}, "range of lr must be of type"),
         ({"lr": ("a", "b")}, {}, "range of lr must be of type"),
-        ({"nu": (0.1, 2.0)}, {}, r"nu of FedF-ADMM is a share in \[0, 1\]"),
+        ({"nu": (0.1, 2.0)}, {}, "nu of algorithm fedf_admm must be .* 0 to 1"),
         ({"lr": (0.1, 1.0)}, {"num_trials": 0}, "num_trials must be at least 1, got 0"),
         ({"lr": (0.1, 1.0)}, {"num_trials": 2.5}, "num_trials must be of type int"),
         ({"lr": (0.1, 1.0)}, {"batch": 0}, "batch must be at least 1"),

@@ -5,7 +5,6 @@ An algorithm calls these; its own file stays readable beside the paper's pseudo-
 
 from fedlab_lite.algorithms.parts.distillation import (
     SHARES,
-    check_distillation,
     check_shared_set,
     distill,
     local_phase,

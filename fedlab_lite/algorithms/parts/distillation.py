@@ -9,16 +9,9 @@ import jax
 import jax.numpy as jnp
 
 from fedlab_lite.engine import Batch, ClientData, Problem, RoundContext, in_chunks, local_train
-from fedlab_lite.util import InputError, choose
+from fedlab_lite.util import InputError
 
 SHARES = ("outputs", "params")
-
-
-def check_distillation(algorithm: Any) -> None:
-    """Raise `InputError` unless `share` and `distill_batch_size` can be used."""
-    choose("share", algorithm.share, SHARES)
-    if algorithm.distill_batch_size < 1:
-        raise InputError(f"distill_batch_size must be at least 1, got {algorithm.distill_batch_size}")
 
 
 def check_shared_set(algorithm: Any, problem: Problem) -> None:

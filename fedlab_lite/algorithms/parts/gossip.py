@@ -10,6 +10,7 @@ import optax
 
 from fedlab_lite.engine import Algorithm, ClientData, Models, Problem, RoundContext, average, check_mixing, local_train
 from fedlab_lite.util import InputError
+from fedlab_lite.util.fields import ranged
 
 MIXING = ("metropolis", "uniform")
 
@@ -22,7 +23,7 @@ class Decentralised(Algorithm):
     'client_params', a model a device, all started from one w^0. A device is judged with its own model.
     """
 
-    epochs: int = 1  # passes of the local update over the device's rows
+    epochs: int = ranged(1, 1)  # passes of the local update over the device's rows
 
     everybody: ClassVar[bool] = True
     owned: ClassVar[tuple[str, ...]] = ("client_params",)

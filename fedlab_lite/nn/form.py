@@ -1,0 +1,67 @@
+"""Whether a module class is of the form that `fedlab_lite.nn.model` asks for, and what its options are."""
+
+import inspect
+from dataclasses import fields
+from functools import lru_cache
+from typing import Any
+
+from flax import nnx
+
+from fedlab_lite.nn.equilibrium_nets import Solve
+from fedlab_lite.util import InputError, choose
+
+SOLVE = {field.name for field in fields(Solve)}
+_NOT_OPTIONS = {"self", "input_shape", "num_classes", "rngs", "solve"}
+
+
+@lru_cache
+def arguments(module: type[nnx.Module]) -> dict[str, inspect.Parameter]:
+    return dict(inspect.signature(module.__init__).parameters)
+
+
+def options_of(module: type[nnx.Module]) -> set[str]:
+    names = arguments(module).keys()
+    return (names - _NOT_OPTIONS) | (SOLVE if "solve" in names else set())
+
+
+def check_state(module: nnx.Module, name: str) -> None:
+    """Raise `InputError` unless parameters are all that a module keeps."""
+    for path, part in nnx.iter_modules(module):
+        if isinstance(part, nnx.Dropout):
+            raise InputError(
+                f"{name} has an nnx.Dropout, {_dotted(path)}, which draws from a state of its own; a model here keeps "
+                "nothing but parameters: ask for `key` in __call__(self, x, *, key=None) and use "
+                "fedlab_lite.nn.layers.dropout(x, rate, key)"
+            )
+        if isinstance(part, nnx.BatchNorm):
+            raise InputError(
+                f"{name} has an nnx.BatchNorm, {_dotted(path)}, which keeps running statistics; a model here keeps "
+                "nothing but parameters: take fedlab_lite.nn.layers.GroupNorm, nnx.GroupNorm or nnx.LayerNorm"
+            )
+    for path, variable in nnx.to_flat_state(nnx.state(module)):
+        if not issubclass(variable.type, nnx.Param):
+            raise InputError(
+                f"{name} keeps a {variable.type.__name__}, {_dotted(path)}; a model here keeps nothing but parameters "
+                "(nnx.Param): leave it out, or make a parameter of it"
+            )
+
+
+def _dotted(path: tuple) -> str:
+    return ".".join(map(str, ("self", *path)))
+
+
+def check_form(module: type, name: str, options: dict[str, Any]) -> None:
+    if not (isinstance(module, type) and issubclass(module, nnx.Module)):
+        raise InputError(f"{name} is no class of Flax NNX modules; derive it from flax.nnx.Module and pass the class")
+    takes = arguments(module)
+    missing = [f"`{argument}` in __init__" for argument in ("input_shape", "rngs") if argument not in takes]
+    if not any("__call__" in vars(base) for base in module.__mro__):
+        missing.append("`__call__`")
+    if missing:
+        raise InputError(f"{name} lacks {' and '.join(missing)}; fedlab_lite.nn.model says what a representation is")
+    for option in options:
+        choose(f"option of model {name}", option, options_of(module))
+    empty = inspect.Parameter.empty
+    needed = [o for o in takes if o not in _NOT_OPTIONS and takes[o].default is empty and o not in options]
+    if needed:
+        raise InputError(f"{name} needs a value for {', '.join(needed)}; pass it, or give it a default in __init__")

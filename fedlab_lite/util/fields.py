@@ -1,0 +1,183 @@
+"""Types and ranges of values: of a dataclass's fields, which say them in their metadata, and of any parameter.
+
+None, where the type has it, is always in range; a list is in range if it is not empty and all its numbers are; NaN and
+infinity never are, nor is a whole number that JAX's int32 cannot hold.
+"""
+
+import difflib
+import math
+import types
+from collections.abc import Callable, Sequence
+from dataclasses import field, fields
+from functools import cache
+from typing import Any, NamedTuple, Union, get_args, get_origin, get_type_hints
+
+from fedlab_lite.util.errors import InputError
+
+LARGEST = 2**31 - 1  # of any whole number: what JAX's int32 holds
+
+_UNIONS = (types.UnionType, Union)
+
+
+class Range(NamedTuple):
+    """From `low` to `high`, which belong to it unless `above` or `below` say otherwise.
+
+    >>> str(Range(1)), str(Range(0, above=True)), str(Range(0, 1)), str(Range(0, 1, above=True))
+    ('at least 1', 'above 0', '0 to 1', 'above 0 and at most 1')
+    """
+
+    low: float
+    high: float = math.inf
+    above: bool = False
+    below: bool = False
+
+    def holds(self, value: float) -> bool:
+        low, high = value > self.low if self.above else value >= self.low, value <= self.high
+        return math.isfinite(value) and low and high and not (self.below and value == self.high)
+
+    def __str__(self) -> str:
+        if self.low == -math.inf:
+            return "finite"
+        low = f"above {self.low:g}" if self.above else f"at least {self.low:g}"
+        if self.high == math.inf:
+            return low
+        if not self.above and not self.below:
+            return f"{self.low:g} to {self.high:g}" if self.high < LARGEST else f"{self.low:g} to 2^31 - 1"
+        return f"{low} and {'below' if self.below else 'at most'} {self.high:g}"
+
+
+FINITE = Range(-math.inf)
+Rule = Range | tuple[str, ...] | None  # a range of numbers, or the words that there are; None: nothing beside the type
+
+
+def ranged(
+    default: Any,
+    low: float = -math.inf,
+    high: float = math.inf,
+    *,
+    above: bool = False,
+    below: bool = False,
+    static: bool = False,
+) -> Any:
+    """A dataclass's field, its default and its range, see `Range`; `static`: no data of a compiled round."""
+    return field(default=default, metadata={"rule": Range(low, high, above, below), "static": static})
+
+
+def one_of(default: str, *words: str) -> Any:
+    """A dataclass's field that is one of these words, and its default.
+
+    >>> from dataclasses import dataclass
+    >>> @dataclass
+    ... class Walk:
+    ...     pace: str = one_of("slow", "slow", "fast")
+    >>> check_fields(Walk("fats"), "Walk")
+    Traceback (most recent call last):
+    fedlab_lite.util.errors.InputError: pace of Walk must be of type str, one of slow, fast, got 'fats' (str); did you \
+mean 'fast'?
+    """
+    return field(default=default, metadata={"rule": words})
+
+
+@cache
+def hints_of(record: type) -> dict[str, Any]:
+    """The fields of a dataclass by name, and their types, also where its file writes types as text.
+
+    (So does `from __future__ import annotations`.) Raises `InputError` for a type that its module does not know.
+    """
+    try:
+        hints = get_type_hints(record)
+    except NameError as error:
+        raise InputError(f"the types of {record.__name__}'s fields cannot be read: {error}") from error
+    return {each.name: hints[each.name] for each in fields(record)}
+
+
+@cache
+def rules_of(record: type) -> dict[str, Rule]:
+    """What the fields of a dataclass say of their values: `ranged`, `one_of`; numbers that say nothing are finite."""
+    numbers = {name for name, hint in hints_of(record).items() if {int, float} & set(kinds_of(hint))}
+    plain = {name: FINITE if name in numbers else None for name in hints_of(record)}
+    return plain | {each.name: each.metadata["rule"] for each in fields(record) if "rule" in each.metadata}
+
+
+def check_fields(record: Any, where: str = "", known: Callable[[Any], bool] = lambda value: True) -> None:
+    """Raise `InputError` for a value of a dataclass that is not as its field says; `known`: which can be looked at."""
+    rules = rules_of(type(record))
+    for name, hint in hints_of(type(record)).items():
+        if known(getattr(record, name)):
+            check_value(f"{name} of {where}" if where else name, getattr(record, name), hint, rules[name])
+
+
+def fits(value, hint) -> bool:
+    """Whether a value is of an annotated type; an int passes for a float, a list for a tuple, a bool for neither.
+
+    >>> fits(3, float), fits(True, int), fits([1, 2], tuple[int, ...]), fits("x", int | None)
+    (True, False, True, False)
+    """
+    origin = get_origin(hint)
+    if origin in _UNIONS:
+        return any(fits(value, option) for option in get_args(hint))
+    if hint in (list, tuple) or origin in (list, tuple):
+        inner = get_args(hint)[0] if get_args(hint) else object
+        return isinstance(value, list | tuple) and all(fits(item, inner) for item in value)
+    if hint is None:
+        return value is None
+    if hint in (int, float) and isinstance(value, bool):
+        return False
+    return isinstance(value, int | float if hint is float else origin or hint)
+
+
+def type_name(hint) -> str:
+    return hint.__name__ if isinstance(hint, type) and not get_args(hint) else str(hint)
+
+
+def check_type(name: str, value, hint, allowed: str = "") -> None:
+    """Raise `InputError` unless `value` is of type `hint`; `allowed` says in words what else is asked of it."""
+    if not fits(value, hint):
+        raise _wrong(name, value, hint, allowed)
+
+
+def check_value(name: str, value: Any, hint: Any, rule: Rule = None) -> None:
+    """Raise `InputError`, naming type and range or words, unless a value is of this type and in this range.
+
+    >>> check_value("lr", 0.0, float | None, Range(0, above=True))
+    Traceback (most recent call last):
+    fedlab_lite.util.errors.InputError: lr must be of type float | None, above 0, got 0.0 (float)
+    """
+    if not isinstance(rule, Range):
+        allowed = f"one of {', '.join(rule)}" if rule else ""
+        check_type(name, value, hint, allowed)
+        if rule and value is not None and value not in rule:
+            raise _wrong(name, value, hint, allowed, difflib.get_close_matches(value, rule))
+        return
+    several = isinstance(value, list | tuple)
+    numbers = value if several else [] if value is None else [value]
+    allowed = f"not empty, each {rule}" if several or list in kinds_of(hint) else str(rule)
+    check_type(name, value, hint, allowed)
+    if any(isinstance(number, int) and number > LARGEST for number in numbers):
+        raise _wrong(name, value, hint, f"{allowed}; no whole number above 2^31 - 1")
+    if (several and not value) or not all(map(rule.holds, numbers)):
+        raise _wrong(name, value, hint, allowed)
+
+
+def _wrong(name: str, value: Any, hint: Any, allowed: str, near: Sequence[str] = ()) -> InputError:
+    also = f", {allowed}" if allowed else ""
+    meant = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
+    got = f"got {value!r} ({type(value).__name__}){meant}"
+    return InputError(f"{name} must be of type {type_name(hint)}{also}, {got}")
+
+
+def kinds_of(hint: Any) -> tuple:
+    """A type, or all of a union, without what lists hold."""
+    return tuple(get_origin(kind) or kind for kind in (get_args(hint) if get_origin(hint) in _UNIONS else (hint,)))
+
+
+def normal(value: Any, hint: Any) -> Any:
+    """A value that fits its type, in one spelling: ints where floats belong are floats, lists are tuples.
+
+    >>> normal(1, float | None), normal([1, 2], tuple[float, ...]), normal(1, int)
+    (1.0, (1.0, 2.0), 1)
+    """
+    if isinstance(value, list | tuple):
+        return tuple(float(each) if float in get_args(hint)[:1] else each for each in value)
+    wants_float = float in (hint, *get_args(hint)) and int not in get_args(hint)
+    return float(value) if wants_float and isinstance(value, int) else value
