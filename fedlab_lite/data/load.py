@@ -1,9 +1,12 @@
-"""Data for the clients: `federated(...)` loads a data set by name, deals it to clients and stacks the result."""
+"""Data for the clients: `federated(...)` takes a data set's name or arrays, deals to clients and stacks the result."""
+
+from typing import Any
 
 import numpy as np
 
 from fedlab_lite.data import motion, roles, sources, synthetic, which
 from fedlab_lite.data.container import Federated, Pool
+from fedlab_lite.data.from_arrays import by_owners, pool_of_arrays, rows_of_arrays
 from fedlab_lite.data.partition import apportion, by_class_cycle, by_label, check_num_clients, dirichlet, iid, natural
 from fedlab_lite.data.partition_deprl import dirichlet_capped
 from fedlab_lite.data.which import DATASETS, EMBEDDED
@@ -15,10 +18,12 @@ PARTITIONS = ("iid", "by_label", "by_class_cycle", "dirichlet", "dirichlet_cappe
 
 
 def federated(
-    dataset: str,
+    dataset: str | Any,
+    y: Any = None,
     *,
-    partition: str,
-    num_clients: int,
+    owners: Any = None,
+    partition: str | None = None,
+    num_clients: int | None = None,
     classes_per_client: int = 2,
     alpha: float = 0.5,
     train_size: int | None = None,
@@ -26,6 +31,10 @@ def federated(
     common_test: bool = False,
     shared_size: int = 0,
     shared_alpha: float = 0.0,
+    test_fraction: float = 0.2,
+    num_classes: int | None = None,
+    task: str = "classification",
+    name: str = "arrays",
     seed: int = 0,
 ) -> Federated:
     """Load `dataset` (embedded, published or one's own, see `names`), keep some of it, and deal that by `partition`.
@@ -47,30 +56,63 @@ def federated(
     `dirichlet_capped` (DePRL), which says in `source` where it had to help clients out. Raises `InputError` for unknown
     names and impossible numbers, `MissingDataError` and `CorruptFileError` where real data are absent or damaged.
 
+    In place of a name, arrays: `federated(x, y, ...)`, `x [n, ...]` and `y [n]`. Either `owners [n]` names the client
+    of each row (in the order of `numpy.unique(owners)`), or `partition` deals the rows to `num_clients`, as it
+    does those of a data set. `seed` draws the share `test_fraction` of the rows, of each owner or of each class, that
+    become test rows. Of arrays alone: `num_classes` (None: labels are 0, 1, ... without gaps), `task` (of a
+    'regression' y are numbers) and `name`. Raises `InputError` where lengths differ, a number is NaN, an owner has one
+    row, or labels are no integers from 0 on.
+
     Example:
       >>> data = federated("textures", partition="by_label", num_clients=10, train_size=1000)
       >>> data.x.shape, data.test_x.shape, data.summary()["classes_per_client"]
       ((10, 100, 32, 32, 3), (10, 20, 32, 32, 3), 2.0)
+      >>> x, y = np.random.default_rng(0).normal(size=(30, 4)), np.arange(30) % 3
+      >>> own = federated(x, y, owners=["Ada"] * 10 + ["Bob"] * 20)
+      >>> own.size.tolist(), own.test_size.tolist(), own.num_classes
+      ([8, 16], [2, 4], 3)
+      >>> federated(x, y, partition="iid", num_clients=4).size.tolist()
+      [6, 6, 6, 6]
     """
-    which.check(dataset)
+    if isinstance(dataset, str):
+        if y is not None or owners is not None:
+            raise InputError(f"data set {dataset!r} has labels of its own; give y and owners with an array x alone")
+        which.check(dataset)
+    else:
+        x, y, num_classes = rows_of_arrays(dataset, y, name=name, task=task, num_classes=num_classes)
+        own = {"name": name, "num_classes": num_classes, "task": task, "test_fraction": test_fraction, "seed": seed}
+        if owners is not None:
+            _check_alone(partition, num_clients, train_size, test_size, common_test, shared_size)
+            return by_owners(x, y, owners, **own)
+        if task == "regression" and partition not in ("iid", None):
+            raise InputError(
+                f"partition {partition!r} deals by classes, and a regression has none; take 'iid' or owners"
+            )
+    if partition is None or num_clients is None:
+        alone = "" if isinstance(dataset, str) else ", or owners, who has which row"
+        raise InputError(f"give partition (one of {', '.join(PARTITIONS)}) and num_clients{alone}")
     choose("partition", partition, PARTITIONS)
     check_num_clients(num_clients)
-    for name, size in (("train_size", train_size), ("test_size", test_size)):
+    for what, size in (("train_size", train_size), ("test_size", test_size)):
         if size is not None and size < num_clients:
-            raise InputError(f"{name} is {size}, which leaves some of {num_clients} clients with nothing; raise it")
+            raise InputError(f"{what} is {size}, which leaves some of {num_clients} clients with nothing; raise it")
     if partition == "by_class_cycle":
         if common_test or shared_size:
             raise InputError("partition 'by_class_cycle' pools all samples; leave common_test and shared_size out")
         train_size, test_size = _seven_to_three(num_clients, train_size, test_size)
     users = num_clients if partition == "natural" else motion.NUM_USERS
-    pool = _load(dataset, num_clients, users, train_size and train_size + shared_size, test_size, seed)
+    if isinstance(dataset, str):
+        name = dataset
+        pool = _load(dataset, num_clients, users, train_size and train_size + shared_size, test_size, seed)
+    else:
+        pool = pool_of_arrays(x, y, **own)
     shared_x = None
     if partition == "natural":
         if common_test or shared_size:
             raise InputError("common_test and shared_size are for pooled data; with partition 'natural' leave them out")
         train, test = _by_owner(pool, num_clients, train_size, test_size, seed)
     elif pool.task == "next_character":
-        raise InputError(f"{dataset} are sequences and dealt by role: partition is {partition!r}, make it 'natural'")
+        raise InputError(f"{name} are sequences and dealt by role: partition is {partition!r}, make it 'natural'")
     elif partition == "by_class_cycle":
         y = np.concatenate([pool.y_train, pool.y_test])
         rows = (train_size // num_clients, test_size // num_clients) if train_size and test_size else None
@@ -82,8 +124,8 @@ def federated(
         shared_x = pool.x_train[held_out]
         rest = np.setdiff1d(np.arange(len(pool.y_train)), held_out)
         kept = [
-            _stratified(y, size, np.random.default_rng([seed, part]), f"{dataset}: {name}")
-            for part, (y, size, name) in enumerate(
+            _stratified(y, size, np.random.default_rng([seed, part]), f"{name}: {kind}")
+            for part, (y, size, kind) in enumerate(
                 ((pool.y_train[rest], train_size, "train_size"), (pool.y_test, test_size, "test_size"))
             )
         ]
@@ -106,13 +148,21 @@ def federated(
     return Federated.stack(
         [(pool.x_train[i], pool.y_train[i]) for i in train],
         [(pool.x_test[i], pool.y_test[i]) for i in test],
-        name=dataset,
+        name=name,
         source=pool.source,
         num_classes=pool.num_classes,
         task=pool.task,
         shared_x=shared_x,
         common_test=common_test,
     )
+
+
+def _check_alone(partition, num_clients, train_size, test_size, common_test, shared_size) -> None:
+    """Raise `InputError` where owners already say what these would."""
+    given = {"partition": partition, "num_clients": num_clients, "train_size": train_size, "test_size": test_size}
+    given |= {"common_test": common_test or None, "shared_size": shared_size or None}
+    if names := [name for name, value in given.items() if value is not None]:
+        raise InputError(f"owners say who has which row; leave {', '.join(names)} out")
 
 
 def _seven_to_three(num_clients: int, train_size: int | None, test_size: int | None) -> tuple[int | None, int | None]:

@@ -21,4 +21,5 @@ from fedlab_lite.engine.jax_setup import setup
 from fedlab_lite.engine.local import Batch, ClientData, fit_head, for_clients, in_chunks, local_train, rows_of
 from fedlab_lite.engine.privacy import Budget, epsilon_of, gaussian_noise_multiplier, noise_multiplier_for
 from fedlab_lite.engine.problem import NextCharacter, Problem, Regression, RoundContext, Task
+from fedlab_lite.engine.shown import mean_and_band
 from fedlab_lite.engine.training import Plan, Progress, advance, describe_machine, place_problem, places, train

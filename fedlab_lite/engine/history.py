@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from fedlab_lite.engine.shown import card, mean_and_band, mean_and_std, numbers_in_words, svg_curve
 from fedlab_lite.util import InputError
 
 
@@ -25,6 +26,15 @@ class History:
     client': how many are judged, their number for a typical client; `device`: what computed; `trajectories_at_once`:
     how many seeds or members of a sweep one program batched: above 1, numbers may differ from those of a single one in
     their last bits.
+
+    Example:
+      >>> metrics = {"accuracy": np.array([[0.25, 0.5], [0.25, 0.75]]), "loss": np.array([[1.5, 0.5], [1.5, 0.5]])}
+      >>> about = {"dataset": "digits", "model": "mlp", "algorithm": "FedAvg"}
+      >>> counts = {"message_bytes": {"up": 0, "down": 0}, "num_params": {}, "seconds": 1.0}
+      >>> counts |= {"device": "", "versions": {}}
+      >>> rows = {"data_source": "made up", "data_fingerprint": "", "client_curves": np.zeros((2, 2, 3))}
+      >>> History((0, 1), 1, np.arange(2), metrics, diverged=(False, False), about=about, **counts, **rows)
+      History(FedAvg · mlp · digits: 1 round, seeds 0, 1, accuracy 0.625)
     """
 
     seeds: tuple[int, ...]
@@ -46,6 +56,65 @@ class History:
     test_labels: dict[str, int] = field(default_factory=dict)
     trajectories_at_once: int = 1
     settings: Any = None  # the `Settings` of a run; None: made by `train` from objects
+
+    def __repr__(self) -> str:
+        return f"History({self._in_words}: {self._length}{self._result})"
+
+    @property
+    def _in_words(self) -> str:
+        return " · ".join(self.about[part] for part in ("algorithm", "model", "dataset") if part in self.about)
+
+    @property
+    def _length(self) -> str:
+        rounds = f"{self.num_rounds} round{'s' * (self.num_rounds != 1)}"
+        return f"{rounds}, seed{'s' * (len(self.seeds) != 1)} {numbers_in_words(self.seeds)}"
+
+    @property
+    def _result(self) -> str:
+        found = f", {self.headline} {self.final(self.headline).mean():.4g}" if self.headline in self.metrics else ""
+        return f"{found}, {sum(self.diverged)} diverged" if any(self.diverged) else found
+
+    def _repr_html_(self) -> str:
+        """What Jupyter shows: curves of headline and loss, and the numbers at the end."""
+        names = [name for name in dict.fromkeys((self.headline, "loss")) if name in self.metrics]
+        colours = ("#0072B2", "#D55E00")
+        curves = [
+            svg_curve(self.rounds, self.metrics[name], name, colour)
+            for name, colour in zip(names, colours, strict=False)
+        ]
+        lines = {f"{name} at the end": mean_and_std(self.final(name)) for name in names}
+        lines |= {"trained": self._length, "data": self.data_source, "seconds": f"{self.seconds:.4g}"}
+        lines["bytes a client and round"] = ", ".join(f"{way} {n:,}" for way, n in self.message_bytes.items())
+        if any(self.diverged):
+            lines["diverged"] = f"{sum(self.diverged)} of {len(self.seeds)} seeds"
+        return card(self._in_words, lines, curves)
+
+    def plot(self, metric: str | None = None, ax=None, *, scale: float = 1.0, **style: Any):
+        """The mean of a metric over seeds by communication round, plus/minus one standard deviation as a band.
+
+        Args:
+          metric: None: the headline, mostly 'accuracy'.
+          ax: axes of matplotlib; None: new ones.
+          scale: factor on the values (100 for percent).
+          style: 'color', 'label', 'marker', 'linestyle', ...; `plots.look` has each algorithm's.
+
+        Returns: the axes. Raises `InputError` if the run lacks the metric.
+
+        Example:
+          >>> history.plot("loss", label="FedAvg").legend()  # doctest: +SKIP
+        """
+        metric = metric or self.headline
+        if metric not in self.metrics:
+            raise InputError(f"this run has no metric {metric!r}; it has {', '.join(sorted(self.metrics))}")
+        if ax is None:
+            import matplotlib.pyplot as plt
+
+            ax = plt.subplots()[1]
+        style = {"color": f"C{len(ax.lines) % 10}"} | style
+        mean_and_band(ax, self.rounds, scale * self.metrics[metric], style)
+        ax.set(xlabel="communication round", ylabel=metric)
+        ax.xaxis.get_major_locator().set_params(integer=True)
+        return ax
 
     @property
     def client_accuracy(self) -> np.ndarray:

@@ -321,7 +321,7 @@ def train(
     cohort_size: int | None = None,
     eval_every: int = 1,
     progress: bool | None = None,
-) -> History:
+) -> tuple[History, dict]:
     """Train an algorithm on a problem: any object of these classes, also of ones that a notebook cell defines.
 
     Nothing is stored; `runs.run` is the same for settings, with a store of finished runs and checkpoints.
@@ -332,6 +332,10 @@ def train(
       eval_every: rounds between judgements; the last round is always judged.
       progress: show a bar; None: where somebody is watching.
 
+    Returns: the history, and the state after the last round, its leaves stacked over seeds, `[S, ...]`. One seed's
+    models are `algorithm.models(problem, jax.tree.map(lambda leaf: leaf[0], state), key)`: client i's own parts, and
+    the parts that all share.
+
     Raises: `InputError` where algorithm, problem and numbers do not fit together.
 
     Example:
@@ -340,18 +344,20 @@ def train(
       >>> from fedlab_lite.nn import make_model
       >>> data = federated("digits", partition="iid", num_clients=4, train_size=80)
       >>> problem = Problem(data, make_model("mlp", data.input_shape, data.num_classes, width=8))
-      >>> train(problem, FedAvg(lr=0.1, epochs=1), num_rounds=2).metrics["accuracy"].shape
-      (1, 3)
+      >>> history, state = train(problem, FedAvg(lr=0.1, epochs=1), num_rounds=2)
+      >>> history.metrics["accuracy"].shape, state["params"]["head"]["bias"].shape
+      ((1, 3), (1, 10))
     """
     plan = Plan(num_rounds, cohort_size, eval_every)
     plan.check(problem, algorithm)
     fingerprint = problem.data.fingerprint()
     on_devices = place_problem(problem)
-    parts = []
+    parts, states = [], []
     words = f"{type(algorithm).__name__} · {problem.model.name} · {problem.data.name}"
     with progress_bar(words, num_rounds * len(seeds), progress) as tick:
         for seed in seeds:
-            _, (found,) = advance(on_devices, [(algorithm, seed)], plan, after_round=lambda *_: tick(1))
+            state, (found,) = advance(on_devices, [(algorithm, seed)], plan, after_round=lambda *_: tick(1))
             tick(min(1, num_rounds))
             parts.append(history_of(problem, (algorithm, seed), plan, found, fingerprint))
-    return History.stack(parts)
+            states.append(state)
+    return History.stack(parts), jax.tree.map(lambda *leaves: jnp.stack(leaves), *states)

@@ -3,6 +3,7 @@
 No number that a verdict needs is computed here.
 """
 
+from fedlab_lite.engine import mean_and_band
 from fedlab_lite.plots.clients import client_panels, holdings, label_counts
 from fedlab_lite.plots.layer_tables import compare_layers, follow, layer_bars, part_bars, shapes
 from fedlab_lite.plots.style import (
@@ -16,9 +17,9 @@ from fedlab_lite.plots.style import (
     device_curves,
     heading,
     look,
-    mean_and_band,
     mean_and_dots,
     printed,
+    shared_legend,
     spread,
     summary,
     use_style,

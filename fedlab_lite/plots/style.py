@@ -116,25 +116,15 @@ def curves(
     for position, (name, history) in enumerate(histories.items()):
         if metric not in history.metrics:
             raise InputError(f"run {name!r} has no metric {metric!r}; it has {', '.join(sorted(history.metrics))}")
-        values = scale * history.metrics[metric]
         style = look(name.rpartition("/")[2], position)
         style["label"] = (labels or {}).get(name, style["label"]) + (" (diverged)" if any(history.diverged) else "")
-        mean_and_band(ax, history.rounds, values, style)
+        history.plot(metric, ax, scale=scale, **style)
     if metric == "accuracy":
         constant_line(histories, ax, scale=scale)
     ax.set(xlabel="communication round", ylabel=metric)
     ax.xaxis.get_major_locator().set_params(integer=True)
     ax.legend()
     return ax
-
-
-def mean_and_band(ax, rounds: np.ndarray, values: np.ndarray, style: Mapping[str, Any]) -> None:
-    """The mean of `values [S, E]` over seeds as a line; of several seeds a band of one standard deviation around it."""
-    mean = values.mean(axis=0)
-    ax.plot(rounds, mean, markevery=max(1, len(mean) // 8), **style)
-    if len(values) > 1:
-        std = values.std(axis=0, ddof=1)
-        ax.fill_between(rounds, mean - std, mean + std, color=style["color"], alpha=0.15, linewidth=0)
 
 
 def mean_and_dots(ax, places: Sequence, values: Sequence[np.ndarray], style: Mapping[str, Any]) -> None:
@@ -170,6 +160,30 @@ def printed(ax, x: Any, values: Any, color: Any, *, label: str = "published", **
     values = np.array([np.nan if value is None else value for value in np.atleast_1d(np.array(values, object))], float)
     style |= {"markeredgecolor": color, "zorder": 4, "label": "_nolegend_" if known else label}
     ax.plot(np.atleast_1d(x), values, **style | options)
+
+
+def shared_legend(fig, axes=None, **options: Any):
+    """One legend above the figure for all its panels, in place of theirs: each label once.
+
+    Args:
+      axes: whose lines are named, and whose own legends go: axes, or an array of them; None: all of the figure.
+      options: of `Figure.legend`; at first `loc="outside upper center"` and `ncols=3`.
+
+    Returns: the legend.
+
+    Example:
+      >>> import matplotlib.pyplot as plt
+      >>> fig, axes = plt.subplots(1, 2, layout="constrained")
+      >>> _ = [ax.plot([0, 1], label=name) for ax in axes for name in ("FedAvg", "FeDEQ")]
+      >>> [text.get_text() for text in shared_legend(fig).get_texts()]
+      ['FedAvg', 'FeDEQ']
+    """
+    axes = fig.axes if axes is None else np.ravel(axes)
+    handles = {label: line for ax in axes for line, label in zip(*ax.get_legend_handles_labels(), strict=True)}
+    for ax in axes:
+        if legend := ax.get_legend():
+            legend.remove()
+    return fig.legend(handles.values(), handles.keys(), **{"loc": "outside upper center", "ncols": 3} | options)
 
 
 def unlabelled(fig) -> list[str]:

@@ -8,8 +8,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from fedlab_lite.engine import History
-from fedlab_lite.plots import style
+from fedlab_lite.engine import History, mean_and_band
 from fedlab_lite.runs import Settings
 
 DATA = {"fashion_mnist": "Fashion-MNIST", "cifar10": "CIFAR-10", "cifar100": "CIFAR-100", "femnist": "FEMNIST"}
@@ -63,7 +62,7 @@ def sweep_curves(
     """
     for value, run in runs.items():
         curve = scale * np.where(np.isfinite(run.metrics["loss"]), run.metrics[metric], np.nan)[:, begin:]
-        style.mean_and_band(ax, run.rounds[begin:], curve, sweep_look(value, list(runs), symbol))
+        mean_and_band(ax, run.rounds[begin:], curve, sweep_look(value, list(runs), symbol))
     lost = [f"{value:g}" for value, run in runs.items() if any(run.diverged)]
     if lost:
         text = {"transform": ax.transAxes, "fontsize": 8, "color": "#B00000"}

@@ -148,7 +148,7 @@ class TestFedOpt:
 
     def test_trains(self):
         algorithm = FedAvg(epochs=1, optimizer=optax.adam(0.02), server_optimizer=optax.adam(0.03, b2=0.99, eps=1e-3))
-        history = train(blobs(), algorithm, num_rounds=12, cohort_size=3, eval_every=12)
+        history, _ = train(blobs(), algorithm, num_rounds=12, cohort_size=3, eval_every=12)
         loss = history.metrics["loss"][0]
         assert loss[-1] < 0.7 * loss[0]
 

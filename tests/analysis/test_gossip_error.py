@@ -88,7 +88,7 @@ def test_a_run_that_trains_once_shrinks_by_lambda_2():
     """DePRL with a step size of 0 after the first round, on a ring: a mixing leaves lambda_2^2 of the error at last."""
     problem = blobs(sizes=[6, 6, 6, 6, 6])
     problem = replace(problem, graph=make_graph("ring", problem.num_clients))
-    run = train(problem, make_algorithm("deprl", lr=0.5, lr_decay=0.0), num_rounds=6)
+    run, _ = train(problem, make_algorithm("deprl", lr=0.5, lr_decay=0.0), num_rounds=6)
     curve = run.metrics["consensus_error"][0].astype(float)
     slowest = (1 - spectral_gap(problem.graph.metropolis)) ** 2
     assert curve[6] / curve[5] == pytest.approx(slowest, rel=0.02)

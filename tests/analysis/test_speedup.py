@@ -65,7 +65,7 @@ def test_training_rows_are_judged():
     data = blobs(sizes=[6, 9, 4]).data
     data = replace(data, test_x=data.x, test_y=data.y, test_size=data.size)
     problem = replace(blobs(sizes=[6, 9, 4]), data=data, judge_training=True)
-    metrics = train(problem, make_algorithm("local", lr=0.1, epochs=1), num_rounds=2).metrics
+    metrics = train(problem, make_algorithm("local", lr=0.1, epochs=1), num_rounds=2)[0].metrics
     for name in ("loss", "accuracy"):
         np.testing.assert_array_equal(metrics[f"{name}_training"], metrics[name])
 

@@ -93,14 +93,18 @@ METHODS = [("fedrep", None, "map"), ("knn_per", 3, "map"), ("ditto", None, "map"
 @pytest.mark.parametrize(("name", "cohort", "executor"), METHODS + [("fedavg", 2, each) for each in EXECUTORS])
 def test_the_same_training(both, name, cohort, executor):
     """Losses, accuracies and parameters to the bit."""
-    histories = []
+    histories, states = [], []
     for data in both:
         model = make_model("mlp", data.input_shape, data.num_classes, width=5, depth=1)
         problem = Problem(data, model, executor)
         algorithm = make_algorithm(name, lr=0.1, batch_size=4, **({"k": 1} if name == "knn_per" else {}))
-        histories.append(train(problem, algorithm, num_rounds=2, cohort_size=cohort, seeds=(0, 1), progress=False))
+        history, state = train(problem, algorithm, num_rounds=2, cohort_size=cohort, seeds=(0, 1), progress=False)
+        histories.append(history)
+        states.append(state)
     for metric, values in histories[0].metrics.items():
         assert_array_equal(values, histories[1].metrics[metric])
+    for leaves in zip(*map(jax.tree.leaves, states), strict=True):
+        assert_array_equal(*leaves)
 
 
 def test_a_round_takes_no_more_memory_than_there_are_rows(both):

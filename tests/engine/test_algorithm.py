@@ -66,7 +66,7 @@ def test_checks_of_numbers_when_an_algorithm_is_made():
     with pytest.raises(InputError, match="too much"):
         Careful(share=2.0)
     seen, unseen = blobs().data.split(3)
-    history = train(replace(blobs(), data=seen, newcomers=unseen), Careful(epochs=1), num_rounds=1)
+    history, _ = train(replace(blobs(), data=seen, newcomers=unseen), Careful(epochs=1), num_rounds=1)
     assert np.isfinite(history.metrics["accuracy_unseen"]).all()
 
 

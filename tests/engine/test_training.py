@@ -66,7 +66,7 @@ def test_what_a_notebook_cell_defines_can_be_trained():
     with pytest.raises((OSError, TypeError)):
         inspect.getsource(cyclic)
     problem = replace(blobs(), model=Model.of(Wide, (6,), 3, width=4, name="squares"))
-    history = train(problem, cyclic(lr=0.05), num_rounds=3, seeds=(0, 1), cohort_size=3, eval_every=2)
+    history, _ = train(problem, cyclic(lr=0.05), num_rounds=3, seeds=(0, 1), cohort_size=3, eval_every=2)
     assert history.metrics["loss"].shape == (2, 3)
     assert history.rounds.tolist() == [0, 2, 3]
     assert (history.metrics["loss"][:, -1] < history.metrics["loss"][:, 0]).all()
@@ -75,8 +75,31 @@ def test_what_a_notebook_cell_defines_can_be_trained():
     assert history.num_params == {"representation": 6 * 4 + 4, "head": 4 * 3 + 3}
     assert history.message_bytes == {"up": 4 * 43, "down": 0}  # this algorithm's server broadcasts by nobody's leave
     assert history.settings is None
-    again = train(problem, from_a_cell()(lr=0.05), num_rounds=3, seeds=(1,), cohort_size=3, eval_every=2)
+    again, _ = train(problem, from_a_cell()(lr=0.05), num_rounds=3, seeds=(1,), cohort_size=3, eval_every=2)
     np.testing.assert_array_equal(again.metrics["loss"][0], history.metrics["loss"][1])  # the cell was run once more
+
+
+def test_any_metric_can_be_had_from_the_state():
+    """Macro F1, which is no mean over clients: from all test rows, without a change of the package."""
+    problem, algorithm = blobs(sizes=[30, 9, 20]), make_algorithm("fedrep", lr=0.05, epochs=1)
+    history, state = train(problem, algorithm, num_rounds=4, seeds=(3, 5))
+    data, model = problem.data, problem.model
+    assert all(leaf.shape[0] == 2 for leaf in jax.tree.leaves(state))
+    for seed in range(2):
+        own, shared = algorithm.models(problem, jax.tree.map(lambda leaf, seed=seed: leaf[seed], state), KEY)
+        answers, labels = [], []
+        for i, n in enumerate(data.test_size):
+            params = shared | jax.tree.map(lambda leaf, i=i: leaf[i], own)
+            answers.append(np.asarray(model.apply(params, data.test_x[i, :n])).argmax(-1))
+            labels.append(data.test_y[i, :n])
+        shares = [np.mean(a == b) for a, b in zip(answers, labels, strict=True)]
+        assert history.final("accuracy", last=1)[seed] == pytest.approx(np.mean(shares), abs=1e-6)
+        answers, labels = np.concatenate(answers), np.concatenate(labels)
+        assert history.final("accuracy_pooled", last=1)[seed] == pytest.approx(np.mean(answers == labels), abs=1e-6)
+        right = [np.sum((answers == label) & (labels == label)) for label in range(3)]
+        found = [np.sum(answers == label) + np.sum(labels == label) for label in range(3)]
+        f1 = np.mean([2 * r / max(f, 1) for r, f in zip(right, found, strict=True)])
+        assert 1 / 3 < f1 <= 1
 
 
 def test_newcomers_of_an_algorithm_without_join():
@@ -128,7 +151,7 @@ class Linear(nnx.Module):
 def test_a_regression(shape):
     """One number a row may come as `[n]`, too."""
     problem = Problem(regression(shape), Model.of(Linear, (4,), int(np.prod(shape))))
-    history = train(problem, make_algorithm("fedavg", lr=0.1, epochs=5), num_rounds=12, eval_every=6)
+    history, _ = train(problem, make_algorithm("fedavg", lr=0.1, epochs=5), num_rounds=12, eval_every=6)
     assert history.headline == "distance"
     assert history.metrics["loss"][0, -1] < 0.01 * history.metrics["loss"][0, 0]
     assert {"distance", "distance_pooled", "distance_gap"} <= history.metrics.keys()
@@ -157,7 +180,9 @@ def test_a_task_of_ones_own():
 
     assert Margin(1.0) == Margin(1.0) != Margin(2.0)
     assert hash(Margin(1.0)) == hash(Margin(1.0))
-    history = train(replace(blobs(), task=Margin(1.0)), make_algorithm("fedavg", lr=0.02), num_rounds=4, eval_every=4)
+    history, _ = train(
+        replace(blobs(), task=Margin(1.0)), make_algorithm("fedavg", lr=0.02), num_rounds=4, eval_every=4
+    )
     assert history.metrics["loss"][0, -1] < 0.7 * history.metrics["loss"][0, 0]
     assert history.metrics["accuracy"][0, -1] > history.metrics["accuracy"][0, 0]
 
@@ -350,7 +375,7 @@ def test_tuning_draws_differ_between_seeds():
     y = np.random.default_rng(0).normal(size=problem.data.y.shape).astype(np.float32)
     seen, unseen = replace(problem.data, y=y).split(1)
     algorithm = make_algorithm("fedavg_ft", lr=0.4, batch_size=1)
-    history = train(replace(problem, data=seen, newcomers=unseen), algorithm, num_rounds=0, seeds=(0, 1))
+    history, _ = train(replace(problem, data=seen, newcomers=unseen), algorithm, num_rounds=0, seeds=(0, 1))
     for metric, differ in {"": True, "_global": False, "_unseen": True, "_unseen_global": False}.items():
         first, second = history.metrics[f"distance{metric}"][:, 0]
         assert (first != second) == differ, metric
@@ -390,6 +415,6 @@ def test_bfloat16_params_stay_what_they_are(name):
 
 def test_bfloat16_params_learn():
     problem = replace(blobs(), model=Model.of(Half, (6,), 3))
-    history = train(problem, make_algorithm("fedavg", lr=0.1, **EXTRAS), num_rounds=4, eval_every=4)
+    history, _ = train(problem, make_algorithm("fedavg", lr=0.1, **EXTRAS), num_rounds=4, eval_every=4)
     assert history.metrics["loss"][0, -1] < 0.8 * history.metrics["loss"][0, 0]
     assert history.message_bytes["up"] == 2 * sum(history.num_params.values())

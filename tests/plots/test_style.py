@@ -125,3 +125,19 @@ def test_markers_that_no_legend_has_are_named():
     ax.lines[1].set_gid("labelled")  # by a text beside it
     assert style.unlabelled(fig) == []
     plt.close(fig)
+
+
+def test_a_shared_legend_has_each_label_once_and_the_panels_have_none():
+    fig, axes = plt.subplots(2, 2, layout="constrained")
+    for ax in axes[0]:
+        style.curves(RUNS, ax=ax)
+    axes[1, 0].plot([0, 1], label="another")
+    axes[1, 0].legend()
+    legend = style.shared_legend(fig, axes[0], ncols=2)
+    assert [text.get_text() for text in legend.get_texts()] == ["MLP", "FeDEQ"]
+    assert all(ax.get_legend() is None for ax in axes[0])
+    assert axes[1, 0].get_legend() is not None
+    assert style.unlabelled(fig) == []
+    assert len(style.shared_legend(fig).get_texts()) == 3
+    assert len(style.shared_legend(fig, axes[0, 0]).get_texts()) == 2
+    plt.close(fig)

@@ -341,14 +341,14 @@ def test_the_pooled_accuracy_weighs_labels_and_not_clients():
     model = make_model("mlp", (2,), 2, width=1, depth=1, features=0)
     x, y = np.ones((2, 3, 2), np.float32), np.array([[0, 0, 0], [1, 0, 0]], np.int32)
     data = Federated(x, y, np.array([3, 1]), x, y, np.array([3, 1]), x[0, :0], "rows", "made by a test", 2)
-    history = training.train(Problem(data, model), make_algorithm("local"), num_rounds=0)
+    history, _ = training.train(Problem(data, model), make_algorithm("local"), num_rounds=0)
     own = history.client_accuracy[0]
     assert sorted(own) == [0.0, 1.0]  # both clients hear the same answer
     assert history.metrics["accuracy_pooled"][0, 0] == pytest.approx((3 * own[0] + own[1]) / 4)
 
     texts = data_module.federated("roles", partition="natural", num_clients=2, train_size=20, test_size=8)
     problem = Problem(texts, make_model("transformer4", texts.input_shape, texts.num_classes, width=8))
-    history = training.train(problem, make_algorithm("local"), num_rounds=0)
+    history, _ = training.train(problem, make_algorithm("local"), num_rounds=0)
     characters = [(texts.test_y[i, : texts.test_size[i]] > 0).sum() for i in range(2)]
     want = np.average(history.client_accuracy[0], weights=characters)
     assert history.metrics["accuracy_pooled"][0, 0] == pytest.approx(want, abs=1e-6)

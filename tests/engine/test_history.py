@@ -1,0 +1,83 @@
+"""How a history shows itself: in a line, in Jupyter, as a curve."""
+
+import re
+import xml.etree.ElementTree as ET
+from dataclasses import replace
+
+import matplotlib as mpl
+import matplotlib.pyplot as plt
+import numpy as np
+import pytest
+from helpers import history
+
+from fedlab_lite.engine import History
+from fedlab_lite.plots import style
+from fedlab_lite.util import InputError
+
+mpl.use("agg")
+RUN = history([[0.1, 0.5, 0.6], [0.1, 0.7, 0.8]])
+RUN = replace(RUN, metrics=RUN.metrics | {"loss": np.array([[2, 1, 0.5], [2, 1, np.nan]], np.float32)})
+RUN = replace(RUN, about={"algorithm": "FedAvg", "model": "<b>mine</b>", "dataset": "a & b"})
+
+
+def test_one_line():
+    text = repr(RUN)
+    assert "\n" not in text
+    assert len(text) < 160
+    assert "array" not in text
+    assert text.startswith("History(FedAvg · <b>mine</b> · a & b: ")
+    assert f"accuracy {RUN.final().mean():.4g}" in text
+    assert "1 diverged" in repr(replace(RUN, diverged=(True, False)))
+
+
+def test_jupyter_shows_whole_and_escaped_html():
+    text = RUN._repr_html_()
+    card = ET.fromstring(text)  # well-formed
+    assert len(card.findall(".//{http://www.w3.org/2000/svg}polyline")) == 2
+    assert card.find("div/b").text == "FedAvg · <b>mine</b> · a & b"
+    assert "<b>mine" not in text
+    assert len(text) < 5000
+    (accuracy,) = (row for row in card.iter("tr") if row[0].text == "accuracy at the end")
+    assert accuracy[1].text.startswith(f"{RUN.final().mean():.4g} ± ")
+
+
+@pytest.mark.parametrize("values", [np.nan, np.inf, 0.5, -np.inf])
+@pytest.mark.parametrize("evaluations", [1, 3])
+def test_whatever_came_of_it(values, evaluations):
+    """Runs without rounds, constant curves, and what diverged."""
+    metrics = {name: np.full((2, evaluations), values) for name in ("accuracy", "loss")}
+    run = replace(RUN, metrics=metrics, rounds=np.arange(evaluations), num_rounds=evaluations - 1)
+    ET.fromstring(run._repr_html_())
+    assert not re.search("nan,|,nan|inf,", run._repr_html_())
+    assert "\n" not in repr(run)
+    bare = replace(RUN, metrics={}, about={}, message_bytes={})
+    ET.fromstring(bare._repr_html_())
+    assert isinstance(bare, History)
+    assert repr(bare).startswith("History(")
+
+
+def test_plot():
+    ax = RUN.plot()
+    np.testing.assert_allclose(ax.lines[0].get_ydata(), RUN.metrics["accuracy"].mean(0))
+    assert (ax.get_ylabel(), ax.get_xlabel()) == ("accuracy", "communication round")
+    assert RUN.plot("loss", ax, label="ours", scale=2) is ax
+    assert ax.lines[1].get_label() == "ours"
+    assert ax.lines[0].get_color() != ax.lines[1].get_color()
+    with pytest.raises(InputError, match="this run has no metric 'lss'; it has accuracy"):
+        RUN.plot("lss")
+    plt.close("all")
+
+
+def test_curves_and_plot_are_the_same_drawing():
+    """To the pixel."""
+    pixels = []
+    for draw in (
+        lambda ax: style.curves({"fedeq": RUN}, "accuracy", ax),
+        lambda ax: (RUN.plot(ax=ax, **style.look("fedeq")), style.constant_line({"": RUN}, ax), ax.legend()),
+    ):
+        fig, ax = plt.subplots()
+        draw(ax)
+        fig.canvas.draw()
+        pixels.append(np.asarray(fig.canvas.buffer_rgba()).copy())
+        plt.close(fig)
+    np.testing.assert_array_equal(*pixels)
