@@ -57,9 +57,9 @@ def federated(
     names and impossible numbers, `MissingDataError` and `CorruptFileError` where real data are absent or damaged.
 
     In place of a name, arrays: `federated(x, y, ...)`, `x [n, ...]` and `y [n]`. Either `owners [n]` names the client
-    of each row (in the order of `numpy.unique(owners)`), or `partition` deals the rows to `num_clients`, as it
-    does those of a data set. `seed` draws the share `test_fraction` of the rows, of each owner or of each class, that
-    become test rows. Of arrays alone: `num_classes` (None: labels are 0, 1, ... without gaps), `task` (of a
+    of each row (clients are in the order of `numpy.unique(owners)`), or `partition` deals the rows to `num_clients`, as
+    it does those of a data set. `seed` draws the share `test_fraction` of the rows, of each owner or of each class, to
+    be test rows. Of arrays alone: `num_classes` (None: labels are 0, 1, ... without gaps), `task` (of a
     'regression' y are numbers) and `name`. Raises `InputError` where lengths differ, a number is NaN, an owner has one
     row, or labels are no integers from 0 on.
 
@@ -84,18 +84,18 @@ def federated(
         if owners is not None:
             _check_alone(partition, num_clients, train_size, test_size, common_test, shared_size)
             return by_owners(x, y, owners, **own)
-        if task == "regression" and partition not in ("iid", None):
+        if task == "regression" and (partition not in ("iid", None) or train_size or test_size or shared_size):
             raise InputError(
-                f"partition {partition!r} deals by classes, and a regression has none; take 'iid' or owners"
+                "a regression has no classes to deal or keep rows by: partition 'iid' and no sizes, or owners"
             )
     if partition is None or num_clients is None:
         alone = "" if isinstance(dataset, str) else ", or owners, who has which row"
         raise InputError(f"give partition (one of {', '.join(PARTITIONS)}) and num_clients{alone}")
     choose("partition", partition, PARTITIONS)
     check_num_clients(num_clients)
-    for what, size in (("train_size", train_size), ("test_size", test_size)):
+    for kind, size in (("train_size", train_size), ("test_size", test_size)):
         if size is not None and size < num_clients:
-            raise InputError(f"{what} is {size}, which leaves some of {num_clients} clients with nothing; raise it")
+            raise InputError(f"{kind} is {size}, which leaves some of {num_clients} clients with nothing; raise it")
     if partition == "by_class_cycle":
         if common_test or shared_size:
             raise InputError("partition 'by_class_cycle' pools all samples; leave common_test and shared_size out")
