@@ -57,7 +57,7 @@ SETTINGS = {name: hint for name, hint in setting_types().items() if not name.end
 COURSE = "learn"  # no paper, but its chapters are items like theirs
 PAPERS = tuple(sorted(file.stem for file in Path(__file__).parent.glob("*.toml") if file.stem != COURSE))
 ALL = (*PAPERS, COURSE)
-PER_PRESET = ("minutes", "hardware", "part_of", "base", "runs", "columns", "without")  # in an item: for all its presets
+PER_PRESET = ("minutes", "hardware", "part_of", "base", "runs", "columns", "without", "data")  # in an item: for all its presets
 
 
 class Item(NamedTuple):
@@ -90,25 +90,43 @@ def expand(content: dict[str, Any]) -> dict[str, Any]:
     items, tables = content.get("items", {}), content.get("tables", {})
     return {name: value for name, value in content.items() if name != "shared"} | {
         "items": {stem: _item(about, shared) for stem, about in items.items()},
-        "tables": {stem: table | {"columns": _labels(table["columns"])} for stem, table in tables.items()},
+        "tables": {stem: _table(table) for stem, table in tables.items()},
     }
+
+
+def _table(table: dict[str, Any]) -> dict[str, Any]:
+    """A printed table with its columns' labels and its rows in full."""
+    rows: dict[str, Any] = {}
+    columns = _labels(table["columns"])
+    given = table["rows"]
+    if isinstance(given, list):
+        given = {name: row + [""] * (1 + len(columns) - len(row)) for name, *row in given}
+    for name, row in given.items():
+        if isinstance(row, list):
+            rows[name] = row
+        else:
+            rows |= {cell: [label, *values] for (cell, label), values in zip(_labels({name: row}).items(), row["values"], strict=True)}
+    return {"name": "{row}/{column}"} | table | {"columns": columns, "rows": rows}
 
 
 def _item(about: dict[str, Any], shared: dict[str, Any]) -> dict[str, Any]:
     of_all = {key: about[key] for key in PER_PRESET if key in about}
-    result = {key: value for key, value in about.items() if key not in of_all}
+    minutes = of_all.pop("minutes", {})
+    result = {key: value for key, value in about.items() if key not in PER_PRESET}
     if "published" in about:
-        result["published"] = [
-            {"name": name, "value": value, "where": where} for name, (value, where) in about["published"].items()
-        ]
+        rows = about["published"].items()
+        result["published"] = [{"name": name, "value": value, "where": where} for name, (value, where) in rows]
     for preset in PRESETS:
-        own = about.get(preset, {})
-        table = {"hardware": "2 CPU cores"} | of_all | own
+        own = _one(about.get(preset, {}), shared)
+        table = {"minutes": minutes[preset] if isinstance(minutes, dict) else minutes} | of_all | own
+        if "data" in of_all:
+            table["data"] = _merged(of_all["data"], own.get("data", {}))
         if "part_of" not in table:
             for key, read in (("base", _one), ("runs", _named), ("columns", _named)):
                 if key in table:
                     table[key] = _merged(*(read(part[key], shared) for part in (of_all, own) if key in part))
-        result[preset] = table
+        trains = "runs" in table or "part_of" in table
+        result[preset] = {"hardware": "one GPU" if trains and preset == "paper" else "2 CPU cores"} | table
     return result
 
 
@@ -148,13 +166,16 @@ def _axes(pattern: str, table: dict[str, Any]) -> list[str]:
     return [name for name in table if name in names]
 
 
+def _numbers(axis: Any) -> bool:
+    return isinstance(axis, list) and all(isinstance(value, int | float) for value in axis)
+
+
 def _grid(pattern: str, table: dict[str, Any], shared: dict[str, Any]) -> dict[str, dict[str, Any]]:
     axes = _axes(pattern, table)
     each = {name: value for name, value in table.items() if name not in axes}
     points = []
     for axis in axes:
-        numbers = isinstance(table[axis], list) and all(isinstance(value, int | float) for value in table[axis])
-        spec = {f"{value:g}": {axis: value} for value in table[axis]} if numbers else table[axis]
+        spec = {f"{value:g}": {axis: value} for value in table[axis]} if _numbers(table[axis]) else table[axis]
         points.append(_named(spec, shared).items())
     return {
         pattern.format(**dict(zip(axes, (name for name, _ in cell), strict=True))): _merged(each, *(own for _, own in cell))
@@ -165,12 +186,13 @@ def _grid(pattern: str, table: dict[str, Any], shared: dict[str, Any]) -> dict[s
 def _labels(columns: dict[str, Any]) -> dict[str, str]:
     """The labels of a printed table's columns by name, grids written out."""
     result = {}
-    for pattern, table in columns.items():
+    for pattern, table in _one(columns, {}).items():
         if isinstance(table, str):
             result[pattern] = table
             continue
+        table = _one(table, {})
         axes = _axes(pattern, table)
-        points = [table[axis] if isinstance(table[axis], dict) else {str(v): str(v) for v in table[axis]} for axis in axes]
+        points = [{str(v): str(v) for v in table[axis]} if _numbers(table[axis]) else _one(table[axis], {}) for axis in axes]
         for cell in itertools.product(*(point.items() for point in points)):
             names, labels = (dict(zip(axes, side, strict=True)) for side in zip(*cell, strict=True))
             result[pattern.format(**names)] = table["label"].format(**labels)
@@ -227,7 +249,7 @@ def preset_table(paper: str, stem: str, preset: str) -> dict[str, Any]:
         return table
     whole = item(paper, table["part_of"])[preset]
     without = [*whole.get("without", ()), *table.get("without", ())]
-    columns = {name: whole["columns"][name] for name in table["columns"]}
+    columns = {name: whole["columns"][name] for name in table.get("columns", whole["columns"])}
     return whole | table | {"columns": columns, "without": without}
 
 
@@ -269,8 +291,8 @@ def _flat_runs(paper: str, stem: str, preset: str) -> dict[str, tuple[dict[str, 
     runs = table.get("runs", {})
     result = {}
     for column, values in table.get("columns", {"": {}}).items():
-        of_runs = {"without", *runs}
-        common = table.get("base", {}) | {name: value for name, value in values.items() if name not in of_runs}
+        values = _merged(table.get("base", {}), values)
+        common = {name: value for name, value in values.items() if name not in {"without", *runs}}
         without = {*table.get("without", ()), *values.get("without", ())}
         for name, own in runs.items():
             if name not in without:
