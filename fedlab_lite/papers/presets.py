@@ -1,4 +1,4 @@
-"""What the papers print and what our notebooks run: one TOML file a paper, read by name.
+"""What the papers print and what our notebooks run: one TOML file a paper, read by name; `papers.grids` has its form.
 
 >>> sorted(settings("fedeq", "fig04_mlp_vs_deq_mlp", "quick"))
 ['deq_mlp', 'local', 'mlp']
@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fedlab_lite.algorithms import algorithm_options
+from fedlab_lite.papers.grids import expand, merged
 from fedlab_lite.runs import PRESETS, RANGES, Settings, check, model_option_types, setting_types
 from fedlab_lite.util import InputError, choose, files
 
@@ -41,9 +42,9 @@ class Item(NamedTuple):
 
 @cache
 def load(paper: str) -> dict[str, Any]:
-    """A paper's file. Raises `InputError` for an unknown paper."""
+    """A paper's file with its grids and shared settings written out. Raises `InputError` for an unknown paper."""
     choose("paper", paper, ALL)
-    return tomllib.loads((Path(__file__).parent / f"{paper}.toml").read_text())
+    return expand(tomllib.loads((Path(__file__).parent / f"{paper}.toml").read_text()))
 
 
 def items(pattern: str = "*", of: Sequence[str] = PAPERS) -> list[Item]:
@@ -95,7 +96,9 @@ def preset_table(paper: str, stem: str, preset: str) -> dict[str, Any]:
     if "part_of" not in table:
         return table
     whole = item(paper, table["part_of"])[preset]
-    return whole | table | {"columns": {name: whole["columns"][name] for name in table["columns"]}}
+    without = [*whole.get("without", ()), *table.get("without", ())]
+    columns = {name: whole["columns"][name] for name in table.get("columns", whole["columns"])}
+    return whole | table | {"columns": columns, "without": without}
 
 
 def estimate(paper: str, stem: str, preset: str) -> dict[str, Any]:
@@ -136,8 +139,8 @@ def _flat_runs(paper: str, stem: str, preset: str) -> dict[str, tuple[dict[str, 
     runs = table.get("runs", {})
     result = {}
     for column, values in table.get("columns", {"": {}}).items():
-        of_runs = {"without", *runs}
-        common = table.get("base", {}) | {name: value for name, value in values.items() if name not in of_runs}
+        values = merged(table.get("base", {}), values)
+        common = {name: value for name, value in values.items() if name not in {"without", *runs}}
         without = {*table.get("without", ()), *values.get("without", ())}
         for name, own in runs.items():
             if name not in without:

@@ -1,11 +1,13 @@
 """papers/*.toml: the printed numbers, the presets, and overrides that must fit."""
 
+import tomllib
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from fedlab_lite.data import EMBEDDED
-from fedlab_lite.papers import presets
+from fedlab_lite.papers import grids, presets
 from fedlab_lite.util import InputError
 
 EVERY = [(item, preset) for item in presets.items() for preset in presets.PRESETS]
@@ -309,3 +311,94 @@ def test_deprls_printed_numbers():
     for name, value in first.items():
         if "_ring_" in name and not name.endswith("±"):
             assert value <= first[name.replace("ring", "random")] <= first[name.replace("ring", "complete")]
+
+
+FILES = sorted(Path(presets.__file__).parent.glob("*.toml"))
+
+
+def test_the_files_can_be_read_by_people():
+    texts = {file.name: file.read_text().splitlines() for file in FILES}
+    assert len(texts) == len(presets.ALL)
+    assert [f"{name}:{n}" for name, lines in texts.items() for n, line in enumerate(lines, 1) if len(line) > 120] == []
+    assert sum(map(len, texts.values())) <= 1600
+
+
+SMALL = """
+[shared]
+ring = { graph = "ring" }
+random = { graph = "random", edge_probability = 0.25 }
+dpsgd = { algorithm = "dpsgd", epochs = 3 }
+small = ["ring", { num_clients = 4 }]
+
+[items.a]
+minutes = { quick = 0.5, laptop = 20, paper = 3000 }
+published."best/one" = [62.4, "Sec. 5"]
+runs = ["dpsgd", { deprl = { algorithm = "deprl", lr = 0.1 } }]
+quick.base = ["small", { lr = 0.2, deprl.lr = 0.3 }]
+quick.columns."{data}_{on}_{alpha}" = [{ data = { d = { dataset = "digits" } }, alpha = [0.1, 1.0] },
+    { on = ["ring", "random"], seeds = [0], without = ["dpsgd"] }]
+quick.columns."d_ring_1" = { seeds = [0, 1], without = [] }
+laptop.hardware = "a laptop"
+paper.part_of = "b"
+
+[items.b]
+minutes = 1
+
+[tables.a]
+where = "Table 1"
+columns."{data}/{pi}" = { data = { d = "Digits" }, pi = [0.1, 0.3], label = "{data}, {pi}" }
+rows."{who}/{what}" = { who = { x = "X", y = "Y" }, what = { mean = "" }, label = "{who}", values = [[1, 2], [3, ""]] }
+"""
+
+
+def test_a_small_grid_written_out_by_hand():
+    expanded = grids.expand(tomllib.loads(SMALL))
+    a, table = expanded["items"]["a"], expanded["tables"]["a"]
+    runs = {"dpsgd": {"algorithm": "dpsgd", "epochs": 3}, "deprl": {"algorithm": "deprl", "lr": 0.1}}
+    ring, random = {"graph": "ring"}, {"graph": "random", "edge_probability": 0.25}
+    each = {"dataset": "digits", "seeds": [0], "without": ["dpsgd"]}
+    assert a["quick"] == {
+        "minutes": 0.5,
+        "hardware": "2 CPU cores",
+        "base": {"graph": "ring", "num_clients": 4, "lr": 0.2, "deprl": {"lr": 0.3}},
+        "runs": runs,
+        "columns": {
+            "d_ring_0.1": each | ring | {"alpha": 0.1},
+            "d_random_0.1": each | random | {"alpha": 0.1},
+            "d_ring_1": each | ring | {"alpha": 1.0, "seeds": [0, 1], "without": []},
+            "d_random_1": each | random | {"alpha": 1.0},
+        },
+    }
+    assert list(a["quick"]["columns"]) == ["d_ring_0.1", "d_random_0.1", "d_ring_1", "d_random_1"]
+    assert a["laptop"] == {"minutes": 20, "hardware": "a laptop", "runs": runs}
+    assert (a["paper"]["minutes"], a["paper"]["hardware"], a["paper"]["part_of"]) == (3000, "one GPU", "b")
+    assert a["published"] == [{"name": "best/one", "value": 62.4, "where": "Sec. 5"}]
+    assert table["columns"] == {"d/0.1": "Digits, 0.1", "d/0.3": "Digits, 0.3"}
+    assert table["rows"] == {"x/mean": ["X", 1, 2], "y/mean": ["Y", 3, ""]}
+
+
+def test_what_a_base_says_of_a_run_is_that_runs_alone(monkeypatch):
+    table = grids.expand(tomllib.loads(SMALL))["items"]["a"]["quick"]
+    monkeypatch.setattr(presets, "preset_table", lambda *names: table)
+    runs = presets.settings(*FIG04, "quick")
+    names = "d_ring_0.1/deprl d_random_0.1/deprl d_ring_1/dpsgd d_ring_1/deprl d_random_1/deprl"
+    assert list(runs) == names.split()
+    assert [dict(run.algorithm_options)["lr"] for run in runs.values()] == [0.3, 0.3, 0.2, 0.3, 0.3]
+    assert [run.seeds for run in runs.values()] == [(0,), (0,), (0, 1), (0, 1), (0,)]
+
+
+@pytest.mark.parametrize(
+    ("was", "becomes", "message"),
+    [
+        ('runs = ["dpsgd"', 'runs = ["dpsg"', "unknown shared settings 'dpsg'; did you mean 'dpsgd'"),
+        ('small = ["ring"', 'small = ["later"', "unknown shared settings 'later'"),
+        ("{on}_{alpha}", "{on}_{alhpa}", "unknown axis of .* 'alhpa'; did you mean 'alpha'"),
+        ('data = { d = "Digits" }', 'date = { d = "Digits" }', "unknown axis of .* 'data'; did you mean 'date'"),
+        (", paper = 3000", "", "a at paper does not say how many minutes"),
+        ('[62.4, "Sec. 5"]', "62.4", r"published 'best/one' of a must be \[value, where\], got 62.4"),
+    ],
+)
+def test_a_wrong_entry_is_named(was, becomes, message):
+    assert was in SMALL
+    with pytest.raises(InputError, match=message):
+        grids.expand(tomllib.loads(SMALL.replace(was, becomes)))
