@@ -12,7 +12,7 @@ SLOW := attacked cli */algorithms */algorithms_deprl */algorithms_reco */channel
 
 .PHONY: reproduce test check lint bench attack figures book clean
 
-reproduce: .venv/ready  ## the headline notebook of each paper on the embedded data, then a line a claim
+reproduce: .venv/ready  ## the headline notebook of each paper on the embedded data, then one line per claim
 	$(BIN)/fedlab run --headline
 	$(BIN)/fedlab report --drafts
 
@@ -26,6 +26,7 @@ check: lint  ## for the inner loop: the linters and the fast tests
 lint: .venv/ready
 	$(BIN)/ruff check . && $(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/codespell fedlab_lite tests README.md CONTRIBUTING.md
 
 bench: .venv/ready  ## speed: ours, the limits and, where the extra `bench` is installed, the peers, as ratios
 	$(BIN)/python -m pytest tests/benchmarks --benchmark-only --benchmark-quiet --benchmark-storage=build/benchmarks $(BENCH)

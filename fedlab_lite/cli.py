@@ -1,6 +1,6 @@
 """The command line: list, compute, run, report, book, data. `fedlab COMMAND --help` shows examples.
 
-Exit codes: 0 done; 1 a notebook failed; 2 the input was wrong or a file could not be read or written; 130 interrupted.
+Exit codes: 0 success; 1 a notebook failed; 2 wrong input, or a file could not be read or written; 130 interrupted.
 """
 
 import argparse
@@ -18,9 +18,9 @@ from fedlab_lite.data import commands as cli
 from fedlab_lite.papers import Item, book, notebooks, presets, report, results
 from fedlab_lite.util import FedlabError, InputError, NotStoredError, choose, files, progress
 
-Job = tuple[Item, str, dict]  # an item, its preset, parameters
-TIMEOUT = 4  # seconds that a scheduler has to answer
-EXTRAS = {  # of the package: which brings what is imported where it is used
+Job = tuple[Item, str, dict]  # item, preset, parameters
+TIMEOUT = 4  # seconds to wait for a scheduler's answer
+EXTRAS = {  # package that is imported on use -> the extra that installs it
     **dict.fromkeys(("h5py", "matplotlib", "networkx", "pandas", "PIL", "pooch", "pyarrow"), "data"),
     "papermill": "notebooks",
 }
@@ -33,7 +33,7 @@ def _console():
 
 
 def _values(pairs: Iterable[tuple[str, str]]) -> dict:
-    """`-p NAME VALUE` pairs; a value is a Python literal if it is one, else text."""
+    """Parse `-p NAME VALUE` pairs; a value that is not a Python literal is text."""
     values = {}
     for name, text in pairs:
         try:
@@ -44,7 +44,7 @@ def _values(pairs: Iterable[tuple[str, str]]) -> dict:
 
 
 def _number(text: str) -> int:
-    """A number of things at a time."""
+    """Parse a positive integer."""
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 1 on")
     return int(text)
@@ -61,13 +61,13 @@ def list_items(args: argparse.Namespace) -> None:
 
 
 def _options(args: argparse.Namespace) -> dict:
-    """What `runs.run_all` takes beside the runs."""
+    """The options of `runs.run_all` that the command line sets."""
     at_once = {"trajectories_at_once": args.trajectories_at_once, "clients_at_once": args.clients_at_once}
     return {"force": args.force} | at_once
 
 
 def _preset(args: argparse.Namespace, values: dict, takes: bool = True) -> tuple[str | None, dict]:
-    """The preset and the other values: where a notebook takes a preset, `-p preset laptop` is `--preset laptop`."""
+    """Separate the preset from the other values; `-p preset laptop` means the same as `--preset laptop`."""
     if "preset" not in values or not takes:
         return args.preset, values
     if args.preset not in (None, values["preset"]):
@@ -85,7 +85,7 @@ def compute(args: argparse.Namespace) -> None:
 
 
 def _jobs(args: argparse.Namespace) -> list[Job]:
-    """What to run, checked before anything is computed."""
+    """The notebooks to run with their presets and parameters, checked before anything is computed."""
     values, jobs = _values(args.parameter), []
     if args.committed:
         for item, result in results.committed().items():
@@ -109,7 +109,7 @@ def _jobs(args: argparse.Namespace) -> list[Job]:
 
 
 def _distributed(jobs: list[Job], args: argparse.Namespace) -> Iterable[Callable[[], str]]:
-    """The jobs on a Dask cluster, as functions that wait for a result, in the order in which they end."""
+    """Run the jobs on a Dask cluster; yields functions that return the results, in order of completion."""
     try:
         import dask
         from distributed import Client, KilledWorker, LocalCluster, as_completed
@@ -126,15 +126,15 @@ def _distributed(jobs: list[Job], args: argparse.Namespace) -> Iterable[Callable
     with contextlib.ExitStack() as stack:
         cluster = args.dask
         if not cluster:
-            fraction = "XLA_PYTHON_CLIENT_MEM_FRACTION"  # of a GPU's memory, which each worker takes when it starts
+            fraction = "XLA_PYTHON_CLIENT_MEM_FRACTION"  # share of a GPU's memory that each worker takes at its start
             own = {"env": {"FEDLAB_BATCH": "1", fraction: os.environ.get(fraction, f"{0.9 / args.jobs:.3f}")}}
             quiet = {
                 "dashboard_address": ":0",
                 "silence_logs": logging.CRITICAL,
-            }  # a free port; errors come with results
+            }  # a free port; results carry the errors
             stack.enter_context(
                 dask.config.set({"distributed.scheduler.allowed-failures": 1})
-            )  # a killed one: once more
+            )  # retry a killed job once
             cluster = stack.enter_context(LocalCluster(n_workers=args.jobs, threads_per_worker=1, **own, **quiet))
         try:
             client = stack.enter_context(Client(cluster, timeout=TIMEOUT))
@@ -151,7 +151,7 @@ def _distributed(jobs: list[Job], args: argparse.Namespace) -> Iterable[Callable
                 items[future.key] = job[0]
                 running.add(future)
 
-        # Dask blames a worker's death on all that waits there; so nothing waits at our own.
+        # Dask counts a worker's death against all jobs queued on it, so our own workers have no queue.
         submit(None if args.dask else args.jobs)
         for future in running:
             submit(1)
@@ -165,7 +165,7 @@ def run(args: argparse.Namespace) -> int:
             os.environ[name] = "1"  # kernels and workers inherit it
     if args.dask or args.jobs > 1:
         waiting, shown = _distributed(jobs, args), None
-    else:  # each has bars of its own
+    else:  # each job has its own progress bars
         waiting, shown = (partial(notebooks.produce, *job, **_options(args)) for job in jobs), False
     worst = 0
     with progress.progress_bar("notebooks", len(jobs), shown, "done") as tick:
@@ -174,7 +174,7 @@ def run(args: argparse.Namespace) -> int:
                 print(f"[{done}/{len(jobs)}] {finish()}", flush=True)
             except NotStoredError as error:
                 print(f"[{done}/{len(jobs)}] left as it is: {error}", flush=True)
-            except (notebooks.NotebookFailed, FedlabError) as error:  # the others may still succeed
+            except (notebooks.NotebookFailed, FedlabError) as error:  # the other notebooks may still succeed
                 worst = max(worst, 1 if isinstance(error, notebooks.NotebookFailed) else 2)
                 print(f"[{done}/{len(jobs)}] error: {error}", file=sys.stderr, flush=True)
             tick(1)
@@ -188,7 +188,7 @@ def show_report(args: argparse.Namespace) -> None:
         return
     found = results.drafts()
     if not args.drafts:
-        found = results.committed() | found  # what this machine ran itself stands for what was committed
+        found = results.committed() | found  # this machine's own results take precedence over committed ones
     if not found:
         raise InputError(f"no results in {files.drafts_dir()} yet; `fedlab run --headline` makes some")
     print(*report.lines(found, _console().width, args.full), sep="\n")
@@ -211,7 +211,7 @@ def parser() -> argparse.ArgumentParser:
             description=about,
             epilog=f"examples:\n{lines}",
             formatter_class=argparse.RawDescriptionHelpFormatter,
-            allow_abbrev=False,  # a typo of an option is none
+            allow_abbrev=False,  # a mistyped option must be an error
         )
         sub.set_defaults(function=function)
         return sub

@@ -1,6 +1,6 @@
-"""Measurements that a few notebooks make: similarity of representations, membership inference, speed-up, and others.
+"""Measurements used by a few notebooks: similarity of representations, membership inference, speed-up and others.
 
-Nothing here trains or decides a verdict.
+No function here trains a method or decides a verdict.
 """
 
 from fedlab_lite.analysis.cka import common_rows, layer_similarity, linear_cka

@@ -1,4 +1,4 @@
-"""How alike two networks' layers are on the same rows: linear CKA (Kornblith et al. 2019, arXiv:1905.00414)."""
+"""Similarity of two networks' layers on the same rows: linear CKA (Kornblith et al. 2019, arXiv:1905.00414)."""
 
 from functools import partial
 
@@ -13,26 +13,26 @@ from fedlab_lite.util import InputError
 
 
 def _centred_gram(x: Shaped[Array, "n ..."]) -> Float[Array, "n n"]:
-    """X X^T of the centred columns, of length 1 (Frobenius); nan for rows that are all alike."""
+    """The Gram matrix X X^T of centred columns, scaled to Frobenius norm 1; nan if all rows are equal."""
     flat = x.reshape(x.shape[0], -1).astype(jnp.float32)
     flat = flat - flat.mean(0)
-    flat = flat / jnp.linalg.norm(flat)  # so that squares of squares neither overflow nor vanish
+    flat = flat / jnp.linalg.norm(flat)  # so that fourth powers neither overflow nor underflow
     gram = jnp.matmul(flat, flat.T, precision=jax.lax.Precision.HIGHEST)
     return gram / jnp.linalg.norm(gram)
 
 
 @jax.jit
 def linear_cka(x: Shaped[Array, "n ..."], y: Shaped[Array, "n ..."]) -> Float[Array, ""]:
-    """||Y^T X||^2 / (||X^T X|| ||Y^T Y||) of centred columns, Frobenius norms (the paper's eq. (5)).
+    """The linear CKA of two representations of the same rows, between 0 and 1.
 
-    Between 0 and 1; 1 for representations that are the same but for a rotation, a scale and a shift.
+    It is ||Y^T X||^2 / (||X^T X|| ||Y^T Y||) of centred columns, with Frobenius norms (the paper's eq. (5)). It is 1 if
+    the representations differ only by a rotation, a scale and a shift.
 
     Args:
-      x, y: one representation of the same n rows each, `[n, ...]`, flattened to `[n, p]` and `[n, q]`; p may differ
-        from q. What is computed is the inner product of the two `[n, n]` Gram matrices, which is the same; memory
-        grows with n^2.
+      x, y: two representations of the same n rows, `[n, ...]`, flattened to `[n, p]` and `[n, q]`; p may differ from
+        q. The code computes the equal inner product of the two `[n, n]` Gram matrices, so memory grows with n^2.
 
-    Returns: a number; nan where one of the two has the same values for every row.
+    Returns: a number; nan if one of the two has the same values in every row.
 
     Example:
       >>> x = jax.random.normal(jax.random.key(0), (20, 5))
@@ -58,13 +58,13 @@ def _similarity(model: Model, clients: dict, server: dict, x: jax.Array) -> list
 def layer_similarity(model: Model, clients: dict, server: dict, x: Shaped[Array, "n ..."]) -> dict[str, np.ndarray]:
     """Linear CKA between each client's layers and the server's, on the rows `x [n, *input_shape]`; FedReCo's Fig. 2.
 
-    One client after the other, so that what is in memory at once are two networks' layers on all n rows.
+    Clients are processed one after the other. So memory holds the layers of two networks on all n rows at a time.
 
     Args:
-      clients: params, leaves `[clients, ...]`.
-      server: params; of a server without a head ({'representation': ...}) the layers below it are compared.
+      clients: parameters with leaves `[clients, ...]`.
+      server: parameters; if they have no head ({'representation': ...}), only the layers below the head are compared.
 
-    Returns: `[clients]` by layer, in the order of the network, see `Model.activations`. Raises `InputError`.
+    Returns: layer -> `[clients]`, in the order of the network, see `Model.activations`. Raises `InputError`.
 
     Example:
       >>> from fedlab_lite.nn import make_model
@@ -81,9 +81,9 @@ def layer_similarity(model: Model, clients: dict, server: dict, x: Shaped[Array,
 
 
 def common_rows(data: Federated, per_client: int) -> np.ndarray:
-    """`[clients * per_client, ...]`: the first test rows of every client, so that each has as much of a say.
+    """The first `per_client` test rows of each client, pooled: `[clients * per_client, ...]`.
 
-    Raises `InputError` where a client has fewer.
+    Each client has the same weight. Raises `InputError` if a client has fewer rows.
 
     Example:
       >>> from fedlab_lite.data import federated

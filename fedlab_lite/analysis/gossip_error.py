@@ -1,9 +1,10 @@
-"""How the consensus error of gossip rises and falls: what mixing makes of the disagreement that training adds.
+"""The consensus error of gossip: training adds disagreement between workers, and mixing reduces it.
 
-One round is X <- P (X + U): workers train, U, and mix. Of the differences from the mean, D = (I - 1 1^T / N) X, every
-mode of P other than the constant one goes by itself: its part of D is multiplied by its eigenvalue lambda_j, and so is
-what U adds to it. So the error (1/N) ||D||^2, the third term of DePRL's eq. (10), shrinks by lambda_2^2 a round or more
-where nobody trains, and where all do it is a sum over the rounds so far.
+One round is X <- P (X + U): workers train, which adds U, and then mix with the matrix P. Let D = (I - 1 1^T / N) X be
+the differences from the mean. The modes of P, other than the constant one, evolve independently: each round multiplies
+a mode's part of D, including what U adds to it, by the mode's eigenvalue lambda_j. The consensus error is
+(1/N) ||D||^2, the third term of DePRL's eq. (10). Without training it shrinks by a factor of lambda_2^2 or more per
+round. With training it is a sum over the rounds so far.
 """
 
 from typing import NamedTuple
@@ -18,17 +19,18 @@ from fedlab_lite.util import InputError
 def predicted(
     matrix: Float[np.ndarray, "N N"], num_rounds: int, *, decay: float = 1.0, same_way: bool = False
 ) -> Float[np.ndarray, " rounds+1"]:
-    """e(k) for k = 0 ... num_rounds, from e(0) = 0, in units of what the first round's training adds, (1/N) ||U(0)||^2.
+    """The predicted consensus error e(k) for k = 0 ... num_rounds, starting from e(0) = 0.
 
-    Each round adds `decay^2` times what the last one did, evenly over the modes of P.
+    Its unit is the disagreement that training adds in the first round, (1/N) ||U(0)||^2. Each round adds `decay^2`
+    times what the round before added, spread evenly over the modes of P.
 
     Args:
       matrix: P, symmetric and doubly stochastic, such as `Graph.metropolis`.
-      decay: of the step size, a round.
-      same_way: whether every worker pulls the same way in every round, as it does where only its data set it apart;
-        else each round's pull has nothing to do with the one before, as noise has.
+      decay: factor on the step size per round.
+      same_way: whether each worker moves in the same direction in every round, as when workers differ only in their
+        data; otherwise the directions of two rounds are independent, like noise.
 
-    Raises: `InputError` for a matrix that is not symmetric, or for what `engine.check_mixing` raises it.
+    Raises: `InputError` for a matrix that is not symmetric, or that `engine.check_mixing` rejects.
 
     >>> from fedlab_lite.engine import make_graph
     >>> predicted(make_graph("complete", 5).metropolis, 2).round(6).tolist()
@@ -50,19 +52,20 @@ def predicted(
 
 
 class Hump(NamedTuple):
-    """Of every seed, `[S]`: natural logarithms of ratios, and the round of the peak."""
+    """The rise, fall and peak of a curve per seed `[S]`; rise and fall are natural logarithms of ratios."""
 
-    rise: np.ndarray  # of the peak to the first round after the start
-    fall: np.ndarray  # of the peak to the end
+    rise: np.ndarray  # from the first round after the start to the peak
+    fall: np.ndarray  # from the peak to the end
     peak: np.ndarray
 
 
 def hump(run: History, metric: str = "consensus_error") -> Hump:
-    """Whether a curve that starts at 0 rises and then falls: both ratios are above 0 if it does.
+    """The rise and fall of a curve that starts at 0; both are above 0 if it rises and then falls.
 
-    A curve's highest point is above its first and its last by its choice alone, so a seed's peak is looked up where the
-    mean of the other seeds has it; then both can come out below 0. The start does not count: everybody starts with the
-    same representation, an error of 0. nan where nothing was judged after it.
+    A curve's highest point is above its first and last point by construction. So the peak of a seed is taken at the
+    round where the mean of the other seeds has its highest point; then both logarithms can be negative. The start is
+    left out, because all workers start with the same representation, which is an error of 0. The result is nan if
+    there is no later evaluation.
 
     Example:
       >>> from dataclasses import replace

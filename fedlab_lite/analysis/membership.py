@@ -1,8 +1,8 @@
-"""Membership inference by the loss: a row of small loss was probably trained on (Yeom et al. 2018, arXiv:1709.01604).
+"""Membership inference by the loss: rows of small loss were probably trained on (Yeom et al. 2018, arXiv:1709.01604).
 
-What an attack finds is a lower bound on what leaks, beside the upper bound of `privacy`, see `advantage_bound`. That
-bound is for what was made of noised messages: a personal model that never leaves its client is not protected by them,
-and gives its rows away to whoever gets hold of it.
+The success of an attack is a lower bound on the leak; `advantage_bound` is the upper bound of differential privacy.
+The upper bound holds for models that are made from noised messages. A personal model that never leaves its client is
+not protected by the noise: it can reveal its training rows to anyone who obtains it.
 """
 
 import math
@@ -19,23 +19,24 @@ from fedlab_lite.util import InputError
 
 
 class Membership(NamedTuple):
-    """How well members are told from others; `advantage` is between 0 (a guess) and 1 (always right)."""
+    """How well an attack separates members from other rows; `advantage` is from 0 (guessing) to 1 (always right)."""
 
-    advantage: float  # the share of members found less the share of others taken for members, at the best threshold
-    error: float  # its standard error over rows, the threshold held fixed
-    by_chance: float  # what the best threshold would find on average if there were nothing to find
-    threshold: float  # in nats: below or at it, a row is called a member; -inf: none is
-    auc: float  # the probability that a member's loss is below another row's, ties counted half; 0.5: a guess
+    advantage: float  # true positive rate minus false positive rate at the best threshold
+    error: float  # its standard error over rows, for a fixed threshold
+    by_chance: float  # the mean advantage of the best threshold if members and others did not differ
+    threshold: float  # in nats; rows with a loss at or below it count as members; -inf: none does
+    auc: float  # the probability that a member's loss is below another row's, ties count half; 0.5: guessing
     auc_error: float  # its standard error (DeLong et al. 1988)
 
 
 def membership_advantage(
     losses_members: Shaped[np.ndarray, " m"], losses_others: Shaped[np.ndarray, " n"]
 ) -> Membership:
-    """The attack "loss <= threshold" on the losses (nats) of m rows trained on and of n others of the same kind.
+    """The result of the attack "loss <= threshold" on m training rows and n other rows (losses in nats).
 
-    The best threshold is chosen on the rows that it is judged by, so the advantage is never negative and above 0 by
-    chance: `by_chance`. 2 auc - 1 has no such bias. Standard errors take rows for independent. Raises `InputError`.
+    The best threshold is chosen on the same rows that it is judged by. So the advantage is never negative, and by
+    chance it is above 0, on average by `by_chance`. 2 auc - 1 has no such bias. The standard errors assume independent
+    rows. Raises `InputError`.
 
     Example:
       >>> found = membership_advantage(np.array([0.1, 0.2, 0.3]), np.array([0.3, 2.0, 3.0, 4.0]))
@@ -49,7 +50,7 @@ def membership_advantage(
         if np.isnan(losses).any():
             raise InputError(f"losses of {what} are NaN: a model that has diverged says nothing about its rows")
     m, n = len(members), len(others)
-    thresholds = np.concatenate([[-math.inf], members])  # in between, members found stay as many
+    thresholds = np.concatenate([[-math.inf], members])  # between these the true positive rate is constant
     found, wrong = (np.searchsorted(losses, thresholds, "right") / len(losses) for losses in (members, others))
     best = int(np.argmax(found - wrong))
     spread = found[best] * (1 - found[best]) / m + wrong[best] * (1 - wrong[best]) / n
@@ -66,14 +67,14 @@ def membership_advantage(
 
 
 def _rank(losses: np.ndarray, at: np.ndarray) -> np.ndarray:
-    """The share of sorted `losses` below each of `at`, ties counted half."""
+    """The share of the sorted `losses` below each value of `at`; ties count half."""
     return (np.searchsorted(losses, at, "left") + np.searchsorted(losses, at, "right")) / (2 * len(losses))
 
 
 def advantage_bound(epsilon: float, delta: float) -> float:
-    """The most that any attack can find of one row under (epsilon, delta)-differential privacy (Kairouz et al. 2015).
+    """The largest advantage of any attack under (epsilon, delta)-differential privacy (Kairouz et al. 2015).
 
-    (e^epsilon - 1 + 2 delta) / (e^epsilon + 1), where two rows are neighbours.
+    It is (e^epsilon - 1 + 2 delta) / (e^epsilon + 1), for neighbouring data sets that differ in one row.
 
     >>> advantage_bound(0.0, 0.0), round(advantage_bound(1.0, 1e-5), 3)
     (0.0, 0.462)
@@ -86,17 +87,19 @@ def advantage_bound(epsilon: float, delta: float) -> float:
 def row_losses(
     problem: Problem, own: dict, shared: dict, *, chunk: int = 100
 ) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """The losses of client i's model `shared | own_i` on the rows that it was trained on, and on its test rows.
+    """The losses of each client's model on its training rows and on its test rows.
+
+    The model of client i is `shared | own_i`.
 
     Args:
-      own, shared: as for `engine.evaluate`, for example of `Algorithm.models`; to see what the server's extractor
-        gives away put it into `shared`, and the clients' heads into `own`.
-      chunk: rows a forward pass.
+      own, shared: as for `engine.evaluate`, for example from `Algorithm.models`. To measure the leak of the server's
+        feature extractor, put it into `shared` and the clients' heads into `own`.
+      chunk: rows per forward pass.
 
-    Returns: two lists with one array a client, a number a row (of a text the mean over its characters), in the order of
-      the data; `np.concatenate` pools them, for one threshold for all clients.
+    Returns: two lists with one array per client and one number per row, in the order of the data. The number of a text
+      is the mean over its characters. `np.concatenate` pools the arrays, for one threshold for all clients.
 
-    Example (a model that has seen nothing gives nothing away):
+    Example (an untrained model leaks nothing):
       >>> from fedlab_lite.data import federated
       >>> from fedlab_lite.nn import make_model
       >>> data = federated("digits", partition="iid", num_clients=4, train_size=40, test_size=40)

@@ -1,8 +1,8 @@
-"""New workers (DePRL, Tables 2 and 8): rows that nobody trained on, dealt anew, and a fresh head on a given phi.
+"""New workers (DePRL, Tables 2 and 8): redistribute unused rows, and train a fresh head on a given phi.
 
-The paper does not say whose phi a new worker takes, how long it trains its head, or whether the rows are new; its code
-for it is not published. Here the protocol is one for all methods: the mean of all workers' phi (a server's is one),
-one fresh head, passes over the new worker's training rows, and its own test rows.
+The paper does not say whose phi a new worker takes, how long it trains its head, or whether the rows are new. Its code
+for this is not published. Here all methods follow one protocol. A new worker takes the mean of all workers' phi, or
+the server's phi. It trains one fresh head on its own training rows, and is tested on its own test rows.
 """
 
 from dataclasses import replace
@@ -18,7 +18,7 @@ from fedlab_lite.engine import Problem, evaluate
 
 
 def redeal(data: Federated, alpha: float, *, seed: int = 0) -> Federated:
-    """The rows of these clients, pooled and dealt to as many by `dirichlet_capped`: another heterogeneity.
+    """Pool the rows of all clients and distribute them to as many new clients with `dirichlet_capped`.
 
     Example:
       >>> from fedlab_lite.data import federated
@@ -45,7 +45,7 @@ def redeal(data: Federated, alpha: float, *, seed: int = 0) -> Federated:
 
 
 def representation_of(problem: Problem, algorithm: Any, state: dict, key: jax.Array) -> dict:
-    """The phi that a new worker is given: the one that all share, or the mean of those that workers are judged with."""
+    """The phi of a new worker: the shared one, or the mean of the phi that workers are evaluated with."""
     own, shared = algorithm.models(problem, state, key)
     return shared["representation"] if "representation" in shared else _mean_of(own["representation"])
 
@@ -53,11 +53,13 @@ def representation_of(problem: Problem, algorithm: Any, state: dict, key: jax.Ar
 def with_fresh_heads(
     problem: Problem, data: Federated, representation: dict, key: jax.Array, *, lr: float, batch_size: int, epochs: int
 ) -> np.ndarray:
-    """Accuracy of every new worker (a share, `[clients]`) after `epochs` of its fresh head on a fixed representation.
+    """The accuracy of each new worker (a share, `[clients]`) after training a fresh head on a fixed representation.
 
     Args:
-      problem: for its model; `data`: the new workers'.
-      key: draws the head, one for all new workers, and the order of their rows.
+      problem: gives the model.
+      data: the new workers' rows.
+      epochs: passes over the training rows.
+      key: random key for the head, which is the same for all new workers, and for the order of their rows.
     """
     head_key, key = jax.random.split(key)
     there = replace(problem, data=data, newcomers=None, graph=None, weight=None)
@@ -65,7 +67,7 @@ def with_fresh_heads(
     return np.asarray(_judged(there, FedPer(lr=lr, batch_size=batch_size, join_epochs=epochs), state, key))
 
 
-_mean_of = jax.jit(mean_of)  # called outside of any compiled program, where each call would trace it anew
+_mean_of = jax.jit(mean_of)  # called outside of compiled programs: without `jit` each call would trace it again
 
 
 @jax.jit

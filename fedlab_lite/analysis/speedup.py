@@ -1,6 +1,6 @@
-"""How much sooner more workers are done: rounds to a target, seconds a round on stated hardware, and the slope.
+"""Speed-up with more workers: rounds to a target, simulated seconds per round, and the log-log slope.
 
-What a round takes here is simulated, not timed: on one machine that computes all workers no clock tells it.
+The time of a round is simulated. It cannot be measured, because one machine computes all workers.
 """
 
 import numpy as np
@@ -12,11 +12,14 @@ from fedlab_lite.util import InputError
 
 
 def rounds_to(run: History, metric: str, target: float, *, above: bool = True) -> Float[np.ndarray, " S"]:
-    """Of every seed, when a curve first reaches the target, on the line between evaluations; nan: never.
+    """The round at which a curve first reaches the target, per seed; nan if it never does.
 
-    `above`: whether it gets there from below.
+    Rounds between two evaluations are interpolated linearly.
 
-    Raises `InputError` for a metric that the run has not.
+    Args:
+      above: whether the curve reaches the target from below.
+
+    Raises: `InputError` for a metric that the run does not have.
 
     Example:
       >>> from dataclasses import replace
@@ -43,7 +46,7 @@ def rounds_to(run: History, metric: str, target: float, *, above: bool = True) -
 
 
 def local_steps(settings: Settings) -> int:
-    """Steps that the slowest worker takes in a round: its passes over its rows, of head and body, in batches."""
+    """The number of local steps of the slowest worker in a round: all its passes, of head and body, in batches."""
     algorithm = algorithm_of(settings)
     passes = sum(getattr(algorithm, name, 0) for name in ("epochs", "head_epochs", "personal_epochs"))
     batches = -(-build_problem(settings).data.size // algorithm.batch_size)
@@ -51,14 +54,16 @@ def local_steps(settings: Settings) -> int:
 
 
 def seconds_a_round(settings: Settings, run: History, *, step_seconds: float, bandwidth: float) -> tuple[float, float]:
-    """Computing and sending, simulated: workers compute at once and wait for the slowest, then send.
+    """The simulated seconds per round for computing and for sending.
+
+    All workers compute at the same time, wait for the slowest one, and then send.
 
     Args:
-      step_seconds: of one local step.
-      bandwidth: bytes a second that a worker sends and, at the same time, receives.
+      step_seconds: seconds per local step.
+      bandwidth: bytes per second that a worker can send and, at the same time, receive.
 
-    Returns: seconds of the slowest worker's local steps; and of its message to every neighbour (without a server) or
-      to the server.
+    Returns: seconds for the slowest worker's local steps, and seconds for its messages to all neighbours (without a
+      server) or to the server.
     """
     graph = build_problem(settings).graph
     links = 1 if graph is None else float(np.max(graph.degree))
@@ -66,7 +71,7 @@ def seconds_a_round(settings: Settings, run: History, *, step_seconds: float, ba
 
 
 def slope(numbers: Float[np.ndarray, " n"], values: Float[np.ndarray, " n *S"]) -> Float[np.ndarray, " *S"]:
-    """Least squares of log(values) on log(numbers), seed by seed: -1 is a time in proportion to 1 / numbers.
+    """The least-squares slope of log(values) on log(numbers) per seed; -1: time is proportional to 1 / numbers.
 
     >>> round(float(slope([4, 8, 16], [100.0, 50.0, 25.0])), 6)
     -1.0
@@ -75,5 +80,5 @@ def slope(numbers: Float[np.ndarray, " n"], values: Float[np.ndarray, " n *S"]) 
     """
     x = np.log(np.asarray(numbers, float))
     x = x - x.mean()
-    with np.errstate(divide="ignore", invalid="ignore"):  # of times that are 0, or not numbers
+    with np.errstate(divide="ignore", invalid="ignore"):  # times that are 0 or nan
         return np.tensordot(x, np.log(np.asarray(values, float)), 1) / np.sum(x * x)

@@ -1,7 +1,7 @@
-"""The notebooks as a static site, built by Sphinx and MyST-NB from what has been rendered; nothing is executed.
+"""Build a static site from the rendered notebooks with Sphinx and MyST-NB; nothing is executed.
 
-Pages lie in `build/book/source` as they lie in the checkout, so that links between them and to pictures stay as they
-are. The extra `book` brings the packages; neither building nor reading the site needs a network.
+The pages in `build/book/source` are laid out as in the checkout, so links between them and to pictures stay valid.
+The extra `book` installs the packages. Neither building nor reading the site needs a network.
 """
 
 import json
@@ -44,10 +44,10 @@ CSS = """\
 
 
 def chapters(only: Sequence[str] | None = None) -> dict[str, list[Item]]:
-    """The notebooks of each part of the book: the course, then every paper that has some.
+    """The notebooks of each part of the book: the course first, then each paper that has notebooks.
 
     Args:
-      only: parts of "<paper>/<stem>"; those notebooks alone.
+      only: parts of "<paper>/<stem>"; other notebooks are left out.
     """
     course = [
         Item(presets.COURSE, file.stem) for file in sorted(files.notebooks_dir().glob(f"{presets.COURSE}/*.ipynb"))
@@ -67,7 +67,7 @@ def chapters(only: Sequence[str] | None = None) -> dict[str, list[Item]]:
 
 
 def page(item: Item) -> dict[str, Any]:
-    """A notebook as it was rendered at the largest preset that ran to its end, else without outputs."""
+    """A notebook rendered at the largest preset that finished; without outputs if none did."""
     plain = json.loads(item.notebook.read_text())
     for preset in reversed(presets.PRESETS):
         file = files.rendered_dir() / preset / item.paper / f"{item.stem}.ipynb"
@@ -80,7 +80,7 @@ def page(item: Item) -> dict[str, Any]:
 
 
 def _contents(parts: dict[str, list[Item]], source: Path) -> str:
-    """The front page's tables of contents: one a part, with its page of results where there is one."""
+    """The front page's tables of contents, one per part, with the part's results page if there is one."""
     lines = []
     for paper, items in parts.items():
         results = f"figures/{paper}/README"
@@ -95,12 +95,12 @@ def _contents(parts: dict[str, list[Item]], source: Path) -> str:
 
 
 def build(output: Path, only: Sequence[str] | None = None) -> Path:
-    """Build the site in `output`; returns its front page.
+    """Build the site in the folder `output`; returns its front page.
 
     Args:
-      only: parts of "<paper>/<stem>"; those notebooks alone.
+      only: parts of "<paper>/<stem>"; other notebooks are left out.
 
-    Raises: `InputError` without the extra `book`, or if `only` fits nothing; `FedlabError` if Sphinx fails.
+    Raises: `InputError` without the extra `book`, or if `only` matches nothing; `FedlabError` if Sphinx fails.
     """
     if missing := [package for package in PACKAGES if find_spec(package) is None]:
         raise InputError(f"the book needs {', '.join(missing)}: pip install 'fedlab-lite[book]'")

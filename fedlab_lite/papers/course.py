@@ -1,7 +1,8 @@
-"""What the course's lessons share: exercises whose checkers say what is wrong, predictions, a slider.
+"""Tools that the lessons of the course share: exercises with checkers, predictions and a slider.
 
-An exercise is a checker, a function that raises `Wrong` by `expect`, and wrong answers that readers give. Each of them
-is tried when the checker is made, and has to fail: a checker that lets one pass is an error, in a notebook and in CI.
+An exercise has two parts: a checker, which is a function that raises `Wrong` through `expect`, and wrong answers that
+readers typically give. Each wrong answer is tried when the exercise is made, and the checker must reject it. A checker
+that accepts a wrong answer is an error, both in a notebook and in CI.
 
 >>> @exercise(wrong={"forgets the sizes": lambda models, sizes: sum(models) / len(models)})
 ... def check_average(average):
@@ -23,11 +24,11 @@ from fedlab_lite.util import progress
 
 
 class Wrong(Exception):
-    """What is wrong with an answer, as the reader should be told."""
+    """An answer is wrong; the message tells the reader why."""
 
 
 class Unanswered(Exception):
-    """The exercise's `...` is still there."""
+    """The reader has not replaced the exercise's `...` yet."""
 
 
 def expect(right: Any, otherwise: str) -> None:
@@ -43,7 +44,7 @@ def _answered(value: Any) -> Any:
 
 
 class Exercise:
-    """A checker that can be called with an answer, a value or a function, and says what it makes of it."""
+    """A checker that is called with an answer (a value or a function) and prints whether it is right."""
 
     def __init__(self, check: Callable[[Any], None], wrong: Mapping[str, Any]):
         self.check = check
@@ -54,7 +55,7 @@ class Exercise:
                 raise AssertionError(f"{check.__name__} takes a wrong answer for right: {name}")
 
     def why(self, answer: Any) -> str | None:
-        """What is wrong with an answer; None if nothing is. Raises `Unanswered`."""
+        """The reason why an answer is wrong, or None if it is right. Raises `Unanswered`."""
         if callable(answer):
 
             @wraps(answer)
@@ -67,12 +68,12 @@ class Exercise:
             return str(error)
         except Unanswered:
             raise
-        except Exception as error:  # the reader's code: whatever it raises is the answer's fault
+        except Exception as error:  # any error that the reader's code raises makes the answer wrong
             return f"it raises {type(error).__name__}: {str(error).partition(chr(10))[0]}"
         return None
 
     def __call__(self, answer: Any) -> None:
-        """Say whether an answer is right, and if it is not, why. Never raises, so that a notebook goes on."""
+        """Print whether an answer is right, and if not, why. Never raises, so the notebook continues."""
         try:
             why = self.why(answer)
         except Unanswered:
@@ -81,19 +82,19 @@ class Exercise:
             print("✓ right" if why is None else f"✗ not yet: {why}")
 
     def solution(self, answer: Any) -> None:
-        """Say that an answer is right. Raises `AssertionError` where it is not: a solution has to be."""
+        """Print that a solution is right. Raises `AssertionError` if it is not."""
         if (why := self.why(answer)) is not None:
             raise AssertionError(f"the solution fails: {why}")
         print("✓ right")
 
 
 def exercise(wrong: Mapping[str, Any]) -> Callable[[Callable[[Any], None]], Exercise]:
-    """Make an exercise of a checker.
+    """Turn a checker into an exercise.
 
     Args:
-      wrong: answers that readers give, by what is wrong with them; at least one.
+      wrong: typical wrong answers, keyed by what is wrong with them; at least one.
 
-    Raises: `AssertionError` if the checker takes one of them for right.
+    Raises: `AssertionError` if the checker accepts one of them.
     """
     if not wrong:
         raise ValueError("an exercise needs a wrong answer that its checker refuses")
@@ -101,7 +102,7 @@ def exercise(wrong: Mapping[str, Any]) -> Callable[[Callable[[Any], None]], Exer
 
 
 def predicted(guess: float | None, measured: float, *, within: float, unit: str = "") -> None:
-    """Compare a reader's prediction, made before the run, with what came out.
+    """Print a reader's prediction, made before the run, beside the measured value.
 
     >>> predicted(0.5, 0.81, within=0.1)
     You said 0.5; it is 0.81. More than 0.1 apart: what did you not count?
@@ -121,11 +122,11 @@ def predicted(guess: float | None, measured: float, *, within: float, unit: str 
 
 
 def slide(draw: Callable[..., None], **values: Any) -> None:
-    """Let the reader move the arguments of `draw`; in a batch run, and so on a page, it is drawn once as it starts.
+    """Show controls for the arguments of `draw`; a batch run draws the figure once, at the initial values.
 
     Args:
       draw: draws a figure and shows it.
-      values: an ipywidgets control of each argument; where `draw` starts is its `value`.
+      values: an ipywidgets control per argument; its `value` is the initial one.
     """
     if progress.watched():
         from ipywidgets import interact

@@ -1,4 +1,4 @@
-"""Notebooks as files: what parameters one has, whether values fit them, and running one through papermill."""
+"""Notebooks as files: read their parameters, check values for them, and execute them with papermill."""
 
 import ast
 import contextlib
@@ -25,7 +25,7 @@ _TYPES = {kind.__name__: kind for kind in (int, float, str, bool, list, tuple, d
 
 
 class NotebookFailed(Exception):
-    """A notebook raised an error or its claim's assertion; the rendered notebook shows where."""
+    """A notebook raised an error; the rendered notebook shows where."""
 
 
 class Parameter(NamedTuple):
@@ -36,7 +36,7 @@ class Parameter(NamedTuple):
 
 
 def path(item: Item) -> Path:
-    """Where an item's notebook lies. Raises `MissingDataError` if it has not been written."""
+    """The path of an item's notebook. Raises `MissingDataError` if there is none."""
     if not item.notebook.exists():
         raise MissingDataError(f"{item.notebook} is not there; notebooks run from a checkout of the project")
     return item.notebook
@@ -47,7 +47,10 @@ def source(cell: Mapping) -> str:
 
 
 def parameters(file: Path) -> dict[str, Parameter]:
-    """The parameters of a notebook by name. Raises `InputError` if its cell is missing, untyped or computes."""
+    """The parameters of a notebook by name.
+
+    Raises: `InputError` if the cell is missing, or if a parameter is untyped or is not a literal.
+    """
     cells = json.loads(file.read_text())["cells"]
     tagged = [cell for cell in cells if "parameters" in cell["metadata"].get("tags", [])]
     if len(tagged) != 1:
@@ -65,25 +68,25 @@ def parameters(file: Path) -> dict[str, Parameter]:
 
 
 def with_preset(file: Path, preset: str, values: Mapping[str, Any]) -> dict[str, Any]:
-    """The values that a notebook is given: the preset too, where it has one (the course's have none)."""
+    """The values together with the preset, if the notebook takes one (lessons of the course do not)."""
     return ({"preset": preset} if "preset" in parameters(file) else {}) | dict(values)
 
 
 def run_hints(item: Item, preset: str, values: Mapping[str, Any]) -> dict[str, Any]:
-    """What the runs of an item take, with types, where `values` may say another model or algorithm."""
+    """Parameters of an item's runs with their types; `values` may name another model or algorithm."""
     kinds = {name: value for name, value in flat(values).items() if name in ("model", "algorithm")}
     return presets.parameters(*item, preset, **kinds)
 
 
 def hints(file: Path, values: Mapping[str, Any]) -> dict[str, Any]:
-    """What a notebook takes, with types: its own parameters, and where it has `overrides` all that its runs take."""
+    """All parameters of a notebook with their types: its own, and with `overrides` those of its runs."""
     own = {name: parameter.hint for name, parameter in parameters(file).items()}
     preset = values.get("preset") or presets.PRESETS[0]
     return (run_hints(Item(file.parent.name, file.stem), preset, values) if "overrides" in own else {}) | own
 
 
 def flat(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Values with those of `overrides` among them."""
+    """Values in one flat mapping, in which the entries of `overrides` replace `overrides`."""
     return {name: value for name, value in values.items() if name != "overrides"} | values.get("overrides", {})
 
 
@@ -100,7 +103,10 @@ def check_parameters(file: Path, values: Mapping[str, Any]) -> None:
 
 
 def cell_values(file: Path, values: Mapping[str, Any]) -> dict[str, Any]:
-    """What the notebook's cell is given: values of its own parameters, all others as its `overrides`; no tuples."""
+    """Values for the notebook's parameter cell: its own parameters by name, all others in `overrides`.
+
+    Tuples become lists.
+    """
     plain = {name: list(value) if isinstance(value, tuple) else value for name, value in flat(values).items()}
     own = plain.keys() & parameters(file).keys()
     others = {name: value for name, value in plain.items() if name not in own}
@@ -108,11 +114,11 @@ def cell_values(file: Path, values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def compute(item: Item, preset: str, values: Mapping[str, Any], **options: Any) -> int:
-    """Fill the run store with what an item needs at a preset; returns how many runs that are.
+    """Fill the run store with the runs that an item needs at a preset; returns their number.
 
     `options` are those of `runs.run_all`.
     """
-    setup()  # here, because a Dask worker begins here, too
+    setup()  # here, because a Dask worker starts here as well
     if presets.item(*item).get("unstored", False) and os.environ.get("FEDLAB_STORED_ONLY"):
         raise NotStoredError("it trains and times in its own cells, which no store keeps")
     runs = presets.settings(*item, preset, **values)
@@ -121,16 +127,16 @@ def compute(item: Item, preset: str, values: Mapping[str, Any], **options: Any) 
 
 
 def data_of(item: Item, preset: str, values: Mapping[str, Any]) -> str:
-    """'data embedded digits  ', for a line that says what was run; nothing where nothing was."""
+    """The data sets of an item's runs as text, for example 'data embedded digits  '; empty without runs."""
     runs = presets.settings(*item, preset, **values).values()
     return f"data {', '.join(sorted({which.describe(run.dataset) for run in runs}))}  " if runs else ""
 
 
 def render(item: Item, preset: str, values: Mapping[str, Any], output: Path | None = None) -> Path:
-    """Execute an item's notebook with papermill; returns the rendered notebook.
+    """Execute an item's notebook with papermill; returns the path of the rendered notebook.
 
-    Raises: `InputError` for parameters that the notebook does not take, `MissingDataError` for data that are not here,
-      `NotebookFailed` if a cell raises anything else.
+    Raises: `InputError` for parameters that the notebook does not accept, `MissingDataError` for missing data,
+      `NotebookFailed` if a cell raises any other error.
     """
     import papermill
     from jupyter_core.utils import ensure_event_loop
@@ -141,10 +147,10 @@ def render(item: Item, preset: str, values: Mapping[str, Any], output: Path | No
     check_parameters(file, values)
     output = output or files.rendered_dir() / preset / item.paper / file.name
     files.check_writable(output.parent)
-    unfinished = output.with_name(f".{output.name}")  # Papermill writes after each cell, and a kill leaves a part
+    unfinished = output.with_name(f".{output.name}")  # Papermill writes after each cell; a kill leaves a partial file
     watched, waiting = progress.watched(), progress.every_minute(lambda: f"{item}: its notebook runs")
-    # The kernel inherits both: no progress bars in a stored notebook, and of a GPU's memory no more than it needs,
-    # because this process may have computed, and holds its share.
+    # The kernel inherits both. A stored notebook has no progress bars. The kernel takes GPU memory only as needed,
+    # because this process may already have computed and hold its share.
     batch = {"FEDLAB_BATCH": "1", "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
     before = {name: os.environ.get(name) for name in batch}
     os.environ.update(batch)
@@ -157,7 +163,7 @@ def render(item: Item, preset: str, values: Mapping[str, Any], output: Path | No
                     str(file), str(unfinished), cell_values(file, values), kernel_name="python3", **quiet
                 )
 
-        with ThreadPoolExecutor(1) as thread, waiting:  # in the main thread it would take Ctrl-C for itself
+        with ThreadPoolExecutor(1) as thread, waiting:  # in the main thread papermill would catch Ctrl-C
             thread.submit(execute).result()
     except papermill.PapermillExecutionError as error:
         if "claim" in presets.item(*item):  # a lesson of the course has none
@@ -174,7 +180,9 @@ def render(item: Item, preset: str, values: Mapping[str, Any], output: Path | No
 
 
 def listing(*functions: Any):
-    """The source of functions or classes of the package, for a cell to show: what runs, so it cannot be out of date.
+    """The source of functions or classes of the package, as Markdown for a notebook cell.
+
+    It is the code that runs, so it is never out of date.
 
     >>> from fedlab_lite.algorithms import FedAvg
     >>> print(listing(FedAvg.round).data.splitlines()[1])
@@ -186,7 +194,7 @@ def listing(*functions: Any):
 
 
 def produce(item: Item, preset: str, values: Mapping[str, Any], **options: Any) -> str:
-    """Compute what an item lacks, then render its notebook; returns a line that says what was done."""
+    """Compute the missing runs of an item and render its notebook; returns a one-line summary."""
     began = time.monotonic()
     check_parameters(path(item), with_preset(path(item), preset, values))
     known = run_hints(item, preset, values)

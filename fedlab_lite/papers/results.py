@@ -1,7 +1,7 @@
-"""save_figure: what a notebook drew, measured and may say, as files that tell how they were made; and reading them.
+"""Save a figure with its metrics, verdict and provenance, and read such results.
 
-A result is `<stem>.svg`, `.png` and `.json`. It goes to `build/figures/<preset>/<paper>/`; with `--commit` to
-`figures/<paper>/`, which git tracks, together with the runs behind it.
+A result is three files: `<stem>.svg`, `.png` and `.json`. They are written to `build/figures/<preset>/<paper>/`. With
+`--commit` they are written to `figures/<paper>/`, which git tracks, together with the runs behind them.
 """
 
 import hashlib
@@ -23,11 +23,11 @@ from fedlab_lite.papers.verdicts import Verdict
 from fedlab_lite.runs import run_names, store
 from fedlab_lite.util import CorruptFileError, InputError, choose, files
 
-SHOWN = 6  # numbers that a results page shows of an item
+SHOWN = 6  # the most numbers per item on a results page
 
 
 class Saved(NamedTuple):
-    """The files of a result, and a sentence where they lie and why there."""
+    """The files of a result, and a sentence that says where they are and why."""
 
     svg: Path
     png: Path
@@ -51,22 +51,23 @@ def save_figure(
     seeds: Sequence[int] | None = None,
     published: Sequence[Mapping[str, Any]] | None = None,
 ) -> Saved:
-    """Write a result and print where; the same result gives the same bytes.
+    """Write a result and print its location; the same result gives the same bytes.
 
-    A committed figure of a larger preset is never replaced by a smaller one's.
+    A committed figure of a larger preset is never replaced by one of a smaller preset.
 
     Args:
-      verdict: of `evidence`; it is written on the figure too.
-      metrics: name -> {'mean', 'std', 'n'}, in the unit of the published number of the same name; std 0.0 where a
-        number is exact, None where its spread is not known.
-      shown: the metrics that tell the story, at most six, for the results page.
+      verdict: from `verdicts`; it is also written on the figure.
+      metrics: name -> {'mean', 'std', 'n'}, in the unit of the published number of the same name. std is 0.0 for an
+        exact number, and None if the spread is unknown.
+      shown: the most important metrics, at most six, for the results page.
       departures: how this differs from the paper.
-      histories: the runs behind it; versions, device and seconds are theirs, and without other word data and seeds.
-      parameters: the notebook's parameters as they were.
-      published: what the paper prints for the same setting; None: the item's, from `papers`.
+      histories: the runs behind the result. They give versions, device and seconds; also data and seeds, unless
+        `data_source` and `seeds` are given.
+      parameters: the values of the notebook's parameters in this run.
+      published: the published numbers for the same setting; None: those of the item's TOML entry.
 
-    Raises: `InputError` (unknown names, metrics without mean, std and n), `OutputError` (nothing half-written),
-      `CorruptFileError` (an unreadable result in the place).
+    Raises: `InputError` (unknown names, metrics without mean, std and n), `OutputError` (no file is half-written),
+      `CorruptFileError` (the existing result cannot be read).
     """
     runs = list((histories or {}).values())
     choose("preset", preset, presets.PRESETS)
@@ -99,7 +100,7 @@ def save_figure(
     names = sorted({name for run in runs for name in run_names(run) if store.find(name)})
     result |= {"runs": names} if names else {}
     if existing and existing | {"provenance": None} == result | {"provenance": None}:
-        result["provenance"] = existing["provenance"]  # nothing new was found: who found it first, and how fast, stays
+        result["provenance"] = existing["provenance"]  # the same result: keep the first run's provenance
     paths = {
         kind: files.write_atomic(home / f"{item}.{kind}", content) for kind, content in _drawn(fig, result).items()
     }
@@ -112,14 +113,14 @@ def save_figure(
 
 
 def save_failure(item: Item, preset: str, parameters: Mapping[str, Any], error: str) -> Path:
-    """Leave no other verdict of a notebook that failed: its JSON, if it is no committed one, says so."""
+    """Record in the uncommitted result that a notebook failed; this replaces any earlier verdict there."""
     file = _draft(item.paper, preset) / f"{item.stem}.json"
     verdict = Verdict("inconclusive", f"the notebook failed: {error}")
     return files.write_atomic(file, _json(_record(item, preset, verdict, parameters=parameters)))
 
 
 def _record(item: Item, preset: str, verdict: Verdict, **found: Any) -> dict[str, Any]:
-    """What the JSON holds of a result; empty where nothing was found."""
+    """The content of a result's JSON; fields without a value are empty."""
     nothing: dict[str, Any] = {"data_source": "", "parameters": {}, "seeds": [], "metrics": {}, "shown": []}
     nothing |= {"constant_answer": {}, "published": [], "departures": []}
     about = {"paper": item.paper, "item": item.stem, "claim": presets.item(*item)["claim"], "preset": preset}
@@ -132,7 +133,7 @@ def _draft(paper: str, preset: str) -> Path:
 
 
 def _home(paper: str, item: str, preset: str) -> tuple[Path, str]:
-    """The folder that a result goes to, and a word on why it is no other."""
+    """The folder for a result, and a note if it differs from the requested one."""
     committed, draft = files.figures_dir() / paper, _draft(paper, preset)
     if not os.environ.get("FEDLAB_COMMIT"):
         return draft, ""
@@ -142,7 +143,7 @@ def _home(paper: str, item: str, preset: str) -> tuple[Path, str]:
     return committed, ""
 
 
-# What every notebook has in the same words, and what decides no number unless somebody asks for it.
+# Code that is the same in every notebook and does not affect a number unless a parameter is overridden.
 _ALIKE = re.compile(
     r"\noverrides: dict = \{\}[^\n\0]*| \| overrides$|^options \|= overrides\n|(?<=^setup\()globals\(\)", re.MULTILINE
 )
@@ -151,7 +152,7 @@ _ALIKE = re.compile(
 def notebook_hash(item: Item) -> str | None:
     """A hash of the code of an item's notebook, without `overrides` and the check of its parameters.
 
-    None where there is no notebook (an installed package).
+    None if there is no notebook (installed package).
     """
     if not item.notebook.exists():
         return None
@@ -163,10 +164,10 @@ def notebook_hash(item: Item) -> str | None:
 def _drawn(fig, result: Mapping[str, Any]) -> dict[str, bytes]:
     import matplotlib as mpl
 
-    own = result["data_source"] if "own file" in result["data_source"] else ""  # no published data, nor made here
+    own = result["data_source"] if "own file" in result["data_source"] else ""  # neither published nor embedded data
     said = " · ".join(filter(None, (own, result["preset"], result["verdict"])))
     if (layout := fig.get_layout_engine()) is not None:
-        room = 0.12 / fig.get_figheight()  # a line of 7 points below everything
+        room = 0.12 / fig.get_figheight()  # a line of 7 points below the panels
         layout.set(rect=(0, room, 1, 1 - room))
     stamp = fig.text(0.995, 0.03 / fig.get_figheight(), said, ha="right", va="bottom", fontsize=7, color="#666666")
     contents = {}
@@ -184,7 +185,7 @@ def _json(result: Mapping[str, Any]) -> bytes:
 
 
 def _plain(value):
-    """What JSON can hold: floats to 6 digits, None for what is not finite, lists for arrays and tuples."""
+    """Convert a value to JSON types: floats to 6 digits, None if not finite, lists for arrays and tuples."""
     if isinstance(value, Mapping):
         return {str(name): _plain(inner) for name, inner in value.items()}
     if isinstance(value, np.ndarray | np.generic):
@@ -210,7 +211,7 @@ def _provenance(histories: Sequence[History]) -> dict[str, Any]:
 
 
 def _keep_runs(folder: Path, names: Sequence[str]) -> None:
-    """Copy these runs to the figures' folder; those that no figure there needs any more go."""
+    """Copy these runs to the figures' folder, and delete runs that no figure there needs any more."""
     store.publish(names, folder / "runs")
     needed = {name for file in folder.glob("*.json") for name in (read_result(file) or {}).get("runs", ())}
     for file in (folder / "runs").glob("*.npz"):
@@ -222,7 +223,7 @@ def _keep_runs(folder: Path, names: Sequence[str]) -> None:
 
 
 def read_result(file: Path) -> dict[str, Any] | None:
-    """A result's JSON, None where there is none. Raises `CorruptFileError`."""
+    """The content of a result's JSON, or None if there is no file. Raises `CorruptFileError`."""
     try:
         result = json.loads(file.read_text())
         choose("preset", result["preset"], presets.PRESETS)
@@ -237,12 +238,12 @@ def read_result(file: Path) -> dict[str, Any] | None:
 
 
 def committed(of: Sequence[str] = presets.PAPERS) -> dict[Item, dict[str, Any]]:
-    """The results in `figures/`, which git tracks, by item: the largest preset of each that was really run."""
+    """The committed results by item, from `figures/`: for each item the largest preset that was run."""
     return _in(files.figures_dir(), of)
 
 
 def drafts() -> dict[Item, dict[str, Any]]:
-    """The results of this machine's own runs, by item; of several presets the largest."""
+    """The uncommitted results of this machine by item; if there are several presets, the largest."""
     return {item: result for preset in presets.PRESETS for item, result in _in(files.drafts_dir() / preset).items()}
 
 
@@ -252,12 +253,12 @@ def _in(folder: Path, of: Sequence[str] = presets.PAPERS) -> dict[Item, dict[str
 
 
 def is_stale(result: Mapping[str, Any]) -> bool:
-    """Whether a result's notebook has other code now."""
+    """Whether the notebook's code has changed since the result was made."""
     return result["notebook_hash"] != notebook_hash(Item(result["paper"], result["item"]))
 
 
 def mark_stale(item: Item) -> None:
-    """Let a committed result that cannot be drawn again say so; its old verdict no longer stands."""
+    """Mark a committed result as stale if its notebook changed; its verdict becomes inconclusive."""
     file = files.figures_dir() / item.paper / f"{item.stem}.json"
     result = read_result(file)
     if result and is_stale(result):
@@ -266,7 +267,7 @@ def mark_stale(item: Item) -> None:
 
 
 def match(metrics: Mapping[str, Mapping], published: Iterable[Mapping]) -> list[dict[str, Any]]:
-    """Rows 'name', 'ours', 'published', 'where' of the metrics that have a published number of the same name."""
+    """Rows with 'name', 'ours', 'published' and 'where', for metrics with a published number of the same name."""
     printed = {row["name"]: row for row in published}
     return [
         {"name": name, "ours": value["mean"], "published": printed[name]["value"], "where": printed[name]["where"]}

@@ -1,14 +1,15 @@
-"""The one gate between what a notebook measured and what may be said of it: a verdict, and a sentence made of numbers.
+"""Verdicts on claims: one fixed set of rules turns measured numbers into a verdict and a sentence.
 
 | verdict        | means                                                                                    |
 | ---            | ---                                                                                      |
-| `exact`        | counted or derived, and as printed                                                       |
-| `reproduced`   | measured in training; it could have come out otherwise, and did not                      |
-| `contradicted` | decided, the other way; the sentence says by how much, and why where that is known       |
+| `exact`        | counted or derived, and equal to the printed value                                       |
+| `reproduced`   | measured in training, and as claimed; it could have come out otherwise                   |
+| `contradicted` | decided against the claim; the sentence says by how much, and why if that is known       |
 | `inconclusive` | not decided: too early, too close, too few seeds, diverged, or a method learnt nothing   |
 
-A comparison of trained runs decides only where every method is clearly above the constant answer, no curve still rises
-by more than the lead, and the lead is beyond noise. Nothing here raises: what cannot be judged is inconclusive.
+A comparison of trained runs is decided only under three conditions. Every method is clearly above the majority
+baseline. No curve still rises by more than the lead. The lead is larger than the noise. No function here raises an
+error: a claim that cannot be judged is inconclusive.
 """
 
 import math
@@ -22,17 +23,17 @@ from fedlab_lite.engine import History
 
 VERDICTS = ("exact", "reproduced", "contradicted", "inconclusive")
 
-SEEDS = 3  # so many tell by themselves how far they scatter
+SEEDS = 3  # from this number on, the spread over seeds gives the standard error
 ERRORS = 2  # standard errors over seeds that a lead must exceed
-FEW_SEEDS_ERRORS = 3  # standard errors over clients and test rows, where there are fewer seeds
-FEW_SEEDS_LEAD = 0.05  # and a share: other seeds may scatter more than clients and rows do
-CLEARLY = 0.02  # a share above the constant answer, beside as many standard errors
-SHOWN = 3  # reasons that one sentence names
-LOWER = ("loss", "distance", "error", "gap", "residual")  # words in a metric's name: less of it is better
+FEW_SEEDS_ERRORS = 3  # standard errors over clients and test rows, if there are fewer seeds
+FEW_SEEDS_LEAD = 0.05  # and this share: seeds may vary more than clients and rows do
+CLEARLY = 0.02  # share above the majority baseline; a number of standard errors is also required
+SHOWN = 3  # the most reasons in one sentence
+LOWER = ("loss", "distance", "error", "gap", "residual")  # a metric whose name has one of these words: lower is better
 
 
 class Verdict(NamedTuple):
-    """One of `VERDICTS`, and the sentence that says why."""
+    """One of `VERDICTS`, with a sentence that gives the reason."""
 
     verdict: str
     reason: str
@@ -42,11 +43,12 @@ class Verdict(NamedTuple):
 
 
 def derived(facts: Mapping[str, tuple[Any, bool]], cause: str = "", like: str = "printed") -> Verdict:
-    """What is counted or derived, name -> (our number, whether it is as printed): `exact` if all are.
+    """The verdict on counted or derived numbers: `exact` if all are as printed.
 
     Args:
-      cause: why some are not, or none was counted, where that is known; goes into the sentence.
-      like: the word for what they should be, where nothing is printed: "expected".
+      facts: name -> (our number, whether it is as printed).
+      cause: why some differ, or why there is none, if that is known; it is added to the sentence.
+      like: the word to use in place of "printed" where the paper prints nothing, such as "expected".
 
     >>> derived({"parameters": (737214, True)}).reason
     '1 of 1 as printed: parameters 737,214'
@@ -74,13 +76,13 @@ def observed(
     cause: str = "",
     each: str = "seed",
 ) -> Verdict:
-    """Whether a measured number, a value a seed, lies beyond a threshold: `reproduced`, or not, or not decided.
+    """The verdict on a measured number, one value per seed, that should lie beyond a threshold.
 
     Args:
-      error: its standard error, where it is known without seeds (of clients and test rows); for fewer than three.
-      above: whether it should lie above.
-      runs: the trainings that it was taken from; where one of them learnt nothing, the number decides nothing.
-      each: what there is a value of, where it is no seed: "draw", "measurement".
+      error: its standard error over clients and test rows; used with fewer than three seeds.
+      above: whether the number should lie above the threshold.
+      runs: the training runs behind the number; if one of them learnt nothing, the verdict is inconclusive.
+      each: what each value belongs to, if not to a seed: "draw", "measurement".
 
     >>> observed("loss at the end", [0.2, 0.3, 0.25], 1.0, above=False).verdict
     'reproduced'
@@ -91,7 +93,7 @@ def observed(
 
 
 def trained(histories: Mapping[str, History]) -> list[str]:
-    """What keeps these runs from being compared: a sentence each, none where all have learnt something."""
+    """Reasons why these runs cannot be compared, one sentence each; empty if every run learnt something."""
     found = []
     for name, run in histories.items():
         if run.num_rounds < 1 or not run.seeds:
@@ -106,7 +108,7 @@ def trained(histories: Mapping[str, History]) -> list[str]:
 
 
 def _learnt(name: str, run: History) -> list[str]:
-    """Whether it is clearly better than one answer for everything; where that is not known, than before training."""
+    """A reason if a run is not clearly above the majority baseline (if unknown: above its start), else none."""
     headline, values = run.headline, run.final(run.headline)
     share, sign = _is_share(headline), 1 if better_higher(headline) else -1
     spread = _seeds_error(values) if len(values) >= SEEDS else _error(run, headline, values)
@@ -131,14 +133,14 @@ def compare(
     last: int = 10,
     cause: str = "",
 ) -> Verdict:
-    """Whether run `left` is ahead of every run of `right` by more than `by`, over the last rounds and common seeds.
+    """The verdict on whether `left` leads every run of `right` by more than `by`, over last rounds and common seeds.
 
     Args:
-      metric: None: the headline (accuracy, a share; a regression's is its distance).
-      by: in the metric's unit; below 0: at most so far behind, so that a tie within a tolerance counts like a lead.
-      higher: whether more is better; None: as the metric's name says, see `better_higher`.
-      last: rounds whose mean counts, see `History.final`.
-      cause: why it is so, where that is known, for a sentence that contradicts.
+      metric: None: the headline metric (accuracy as a share; for a regression the distance).
+      by: in the metric's unit. A negative value allows `left` to be behind by that much, so a tie counts as a lead.
+      higher: whether higher is better; None: decided by the metric's name, see `better_higher`.
+      last: number of last rounds to average over, see `History.final`.
+      cause: the reason for a contradiction, if it is known; it is added to the sentence.
     """
     others = [right] if isinstance(right, str) else list(right)
     missing = [name for name in (left, *others) if name not in histories]
@@ -165,17 +167,17 @@ def _pair(histories, left, right, metric, by, higher, last, cause) -> Verdict:
     curves = [run.client_accuracy.mean(0) for run in runs]
     if (
         metric == runs[0].headline and _is_share(metric) and curves[0].shape == curves[1].shape
-    ):  # the same clients: compared one by one
+    ):  # the same clients: compare them in pairs
         errors = [_rows_error(run, each) for run, each in zip(runs, values, strict=True)]
         errors.append(_seeds_error(curves[0] - curves[1]))
     rise = max(sign * _rise(run, metric) for run in runs)
     words = f"{left} against {right}" + ("" if metric == runs[0].headline else f" in {metric}")
-    # as the metric is: of two errors, the smaller one less the larger one is below 0
+    # The difference keeps the metric's sign: where lower is better, a lead is negative.
     return _decide(words, values[0] - values[1], sign * by, higher, math.hypot(*errors), rise, _is_share(metric), cause)
 
 
 def _decide(what, values, threshold, above, error, rise, share, cause, each="seed") -> Verdict:
-    """Whether `values`, one a seed, lie beyond a threshold: the rules for all."""
+    """Apply the common rules: whether `values`, one per seed, lie beyond a threshold."""
 
     def show(number: float) -> str:
         return f"{100 * number:+.1f} points" if share else f"{number:.4g}"
@@ -190,7 +192,7 @@ def _decide(what, values, threshold, above, error, rise, share, cause, each="see
     noise = f"s.e. {show(error).lstrip('+')}, {seeds}" if math.isfinite(error) else seeds
     limit = f", asked: {'more' if above else 'less'} than {show(threshold)}" if threshold else ""
     said = f"{what}: {show(values.mean())} ({noise}{limit})"
-    if not abs(margin) > need:  # also where the need is not known
+    if not abs(margin) > need:  # also if `need` is not a number
         why = "within noise" if math.isfinite(error) else f"needs {SEEDS} {each}s"
         return Verdict("inconclusive", f"{said} is {why}" if math.isfinite(error) else f"{said} {why}")
     if rise > abs(margin):
@@ -202,7 +204,7 @@ def _decide(what, values, threshold, above, error, rise, share, cause, each="see
 
 
 def together(*verdicts: Verdict) -> Verdict:
-    """All of them: contradicted if one is, else inconclusive if one is, else reproduced unless all are exact."""
+    """Combine verdicts: contradicted if one is, else inconclusive if one is, else reproduced unless all are exact."""
     kinds = {each.verdict for each in verdicts}
     order = ("contradicted", "inconclusive", "reproduced", "exact")
     worst = next((kind for kind in order if kind in kinds), "inconclusive")
@@ -211,7 +213,7 @@ def together(*verdicts: Verdict) -> Verdict:
 
 
 def given(premise: Verdict, verdict: Verdict) -> Verdict:
-    """A verdict that means something only where its premise was found to be so; elsewhere inconclusive.
+    """Return the verdict if its premise holds; otherwise inconclusive.
 
     >>> given(observed("the gain of depth", [-1.0, -1.2, -1.1]), observed("lead", [3.0, 3.1, 3.2])).reason
     'says nothing without its premise: the gain of depth: -1.1 (s.e. 0.05774, 3 seeds)'
@@ -222,13 +224,13 @@ def given(premise: Verdict, verdict: Verdict) -> Verdict:
 
 
 def change(run: History, metric: str | None = None, share: float = 0.2) -> np.ndarray:
-    """How far a curve still moves: its mean over the last fifth of the rounds less that over the fifth before, `[S]`.
+    """The change of a curve near its end, per seed `[S]`: mean of the last fifth minus mean of the fifth before.
 
     Args:
-      metric: None: the headline.
-      share: of the rounds, in place of a fifth.
+      metric: None: the headline metric.
+      share: share of the rounds to use in place of a fifth.
 
-    Returns: nan for all seeds where one of the two has no evaluation.
+    Returns: nan for all seeds if one of the two parts has no evaluation.
     """
     curve, at = run.metrics[metric or run.headline].astype(float), run.rounds / max(run.num_rounds, 1)
     late, before = at > 1 - share, (at > 1 - 2 * share) & (at <= 1 - share)
@@ -240,11 +242,11 @@ def change(run: History, metric: str | None = None, share: float = 0.2) -> np.nd
 def settled(
     what: str, moved: np.ndarray, within: float, *, higher: bool = True, runs: Mapping[str, History] | None = None
 ) -> Verdict:
-    """Whether a curve has come to rest; one that still gets better has had too few rounds, and decides nothing.
+    """The verdict on whether a curve has levelled off; inconclusive if it still improves.
 
     Args:
-      moved: how far at the end, a value a seed, see `change`; less than `within` either way is rest.
-      higher: whether more is better.
+      moved: the change at the end, one value per seed, see `change`; the curve is level if it is less than `within`.
+      higher: whether higher is better.
       runs: as for `observed`.
 
     >>> settled("accuracy", np.array([0.05, 0.06, 0.05]), 0.02).verdict
@@ -260,7 +262,7 @@ def settled(
 
 
 def _with_seeds(run: History, seeds: list[int]) -> History:
-    """What a run measured with these of its seeds."""
+    """A run restricted to the given seeds."""
     rows = [run.seeds.index(seed) for seed in seeds]
     metrics = {name: values[rows] for name, values in run.metrics.items()}
     diverged = tuple(run.diverged[row] for row in rows)
@@ -268,7 +270,7 @@ def _with_seeds(run: History, seeds: list[int]) -> History:
 
 
 def better_higher(metric: str) -> bool:
-    """Whether more of a metric is better; not so of losses, distances, errors and gaps, by their names.
+    """Whether a higher value of a metric is better, judged by words in its name (see `LOWER`).
 
     >>> [better_higher(name) for name in ("accuracy_unseen", "accuracy_gap", "loss_training", "distance", "f1")]
     [True, False, False, False, True]
@@ -290,29 +292,29 @@ def _finite(values: Any) -> bool:
 
 
 def _seeds_error(values: np.ndarray) -> float:
-    """Standard error of a mean; of a single value it is not known."""
+    """The standard error of a mean; nan for a single value."""
     return float(values.std(ddof=1) / math.sqrt(len(values))) if len(values) > 1 else math.nan
 
 
 def _rows_error(run: History, values: np.ndarray) -> float:
-    """Of a share of the test labels: drawing other ones."""
+    """The standard error of a share from the random draw of test labels."""
     share = float(np.clip(values.mean(), 0, 1))
     return math.sqrt(share * (1 - share) / max(run.test_labels.get("all", 0), 1))
 
 
 def _error(run: History, metric: str, values: np.ndarray) -> float:
-    """Of one run by itself: other clients and other test labels; not known but for accuracies."""
+    """The standard error of one run from its draw of clients and test labels; nan except for accuracies."""
     if not _is_share(metric):
         return math.nan
     clients = run.client_accuracy.mean(0)
-    if metric.endswith("_gap"):  # two clients' accuracies
+    if metric.endswith("_gap"):  # a difference between the accuracies of two clients
         share = float(np.clip(clients.mean(), 0, 1))
         return math.sqrt(2 * share * (1 - share) / max(run.test_labels.get("a client", 0), 1))
     return math.hypot(_seeds_error(clients), _rows_error(run, values))
 
 
 def _rise(run: History, metric: str) -> float:
-    """How far a curve went up in its last quarter: its slope there, the mean over seeds, times the quarter's rounds."""
+    """The rise of a curve in its last quarter: its slope there (mean over seeds) times the number of rounds."""
     rounds, curve = run.rounds, run.metrics[metric].mean(0)
     start = min(np.searchsorted(rounds, 0.75 * run.num_rounds), len(rounds) - 2)
     if not _finite(curve[start:]):
@@ -330,7 +332,7 @@ def _show(value: Any) -> str:
 
 
 def _some(words: list[str]) -> str:
-    """The first of them, each said once, also where one of them is already a sentence of several."""
+    """Join the first reasons and drop repeated ones, also within a reason that has several parts."""
     parts = [part for word in words[:SHOWN] for part in word.split("; ")]
     once = [part for i, part in enumerate(parts) if part not in parts[:i] or part.startswith("and ")]
     more = f"; and {len(words) - SHOWN} more" if len(words) > SHOWN else ""

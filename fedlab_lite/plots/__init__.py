@@ -1,4 +1,4 @@
-"""Pictures: the style of all figures, curves, panels per client, sweeps and layer tables.
+"""Plotting functions: figure style, curves, panels per client, sweeps and layer tables.
 
 No number that a verdict needs is computed here.
 """

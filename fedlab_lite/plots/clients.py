@@ -1,4 +1,4 @@
-"""Clients one by one: which labels each of them holds, and how each one's accuracy goes, a panel a run."""
+"""Plots of individual clients: the labels that each client holds, and its accuracy, with one panel per run."""
 
 from collections.abc import Mapping
 
@@ -10,14 +10,14 @@ from fedlab_lite.plots import style
 
 
 def label_counts(data: Federated) -> np.ndarray:
-    """Training rows of every client and class, `[clients, classes]`."""
+    """The number of training rows per client and class, `[clients, classes]`."""
     return np.array(
         [np.bincount(y[:size], minlength=data.num_classes) for y, size in zip(data.y, data.size, strict=True)]
     )
 
 
 def holdings(data: Federated):
-    """Who holds what: `label_counts` as a shaded table, a client a row, and a caption that counts.
+    """Show `label_counts` as a shaded table, one row per client, with totals in the caption.
 
     Example:
       >>> from fedlab_lite.data import federated
@@ -43,13 +43,14 @@ def holdings(data: Federated):
 
 
 def client_panels(histories: Mapping[str, History], printed: Mapping[str, float] | None = None):
-    """Two rows of panels with common axes, one a run, six at most: its clients (first seed) thin, their mean black.
+    """Draw one panel per run: the accuracy of each client as a thin line, their mean in black.
 
-    The mean of `local`, if it is among the runs, is dashed in every panel, the constant answer dotted; the clients of
-    `local` have a panel where one is free.
+    The panels share their axes and form two rows. There are at most six, and each shows the first seed. If `local` is
+    among the runs, its mean is dashed in every panel; its clients get a panel if one is free. The majority baseline
+    is dotted.
 
     Args:
-      printed: run -> the published final accuracy (percent) of the same setting: a hollow diamond at the last round.
+      printed: run -> published final accuracy (percent) of the same setting, a hollow diamond at the last round.
 
     Returns: the figure.
     """

@@ -1,7 +1,7 @@
-"""A network's table of layers as a paper prints it: what its rows ask for, what reaches them, and ours beside it.
+"""Check a printed table of layers: compare its rows with each other and with our network.
 
-A table is what `papers.published` gives: rows named 'conv1.weight', 'conv1.bias', 'pool1', 'fc9.weight', in its order,
-with the columns 'shape', `[C_in, C_out, k, k]`, `[in, out]` or `[out]`, and 'stride'.
+A table comes from `papers.published`. Its rows are named 'conv1.weight', 'conv1.bias', 'pool1', 'fc9.weight', in the
+paper's order. Its columns are 'shape', which is `[C_in, C_out, k, k]`, `[in, out]` or `[out]`, and 'stride'.
 """
 
 from collections.abc import Iterable, Mapping
@@ -14,17 +14,17 @@ from fedlab_lite.plots import style as figures
 
 
 class Step(NamedTuple):
-    """What the rows above leave for a row, and what it is printed for."""
+    """The input that a row receives from the rows above, and the input size that it prints."""
 
-    side: int  # of the picture that arrives, in pixels; 1 once it is flattened
-    arrives: int  # channels, or numbers for a dense layer; for a bias, the outputs of its weight
+    side: int  # of the input picture, in pixels; 1 after flattening
+    arrives: int  # channels, or features for a dense layer; for a bias, the outputs of its weight
     takes: int
 
 
 def follow(table: Iterable[Mapping[str, Any]], *, side: int, channels: int) -> dict[str, Step]:
-    """What each weight and bias of a table is given, where a picture of `side` pixels goes in, as the rows say.
+    """The input of each weight and bias of a table, for a network input of `side` pixels.
 
-    Convolutions keep a picture's side, but for their stride; the first dense layer takes what is left, flattened.
+    Convolutions keep a picture's side, except for their stride. The first dense layer takes the flattened picture.
 
     Example:
       >>> table = [{"name": "conv1.weight/shape", "value": [3, 8, 3, 3]}, {"name": "pool1/stride", "value": 2}]
@@ -47,7 +47,7 @@ def follow(table: Iterable[Mapping[str, Any]], *, side: int, channels: int) -> d
 
 
 def shapes(params: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
-    """Shapes of a network of `nn.deprl`, split 'last', under a table's names and in its order of axes.
+    """The shapes of a network of `nn.deprl` (split 'last'), with a table's names and order of axes.
 
     Example:
       >>> import jax
@@ -66,7 +66,7 @@ def shapes(params: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
 
 
 def compare_layers(table: Iterable[Mapping[str, Any]], ours: Mapping[str, tuple[int, ...]]) -> list[dict[str, Any]]:
-    """Each weight and bias of a table beside ours: entries as 'ours' and 'published', and whether the shape 'holds'.
+    """Compare each weight and bias of a table with ours: sizes 'ours' and 'published', and whether the shape 'holds'.
 
     >>> printed = [{"name": "fc1.bias/shape", "value": [64], "where": "Table 1"}]
     >>> compare_layers(printed, {"fc1.bias": (192,)})[0]["shape"]
@@ -89,9 +89,10 @@ def compare_layers(table: Iterable[Mapping[str, Any]], ours: Mapping[str, tuple[
 
 
 def layer_bars(ax, ours: Mapping[str, int], printed: Mapping[str, int], *, table: str) -> None:
-    """A number for each layer, the first on top: ours as a bar on a logarithmic axis, the printed as a hollow diamond.
+    """Draw one number per layer, first layer on top: ours as a bar, the printed one as a hollow diamond.
 
-    A diamond is orange and has its number where it is not ours; a layer has none where the table does not print it.
+    The axis is logarithmic. If the printed number differs from ours, its diamond is orange and labelled. Layers that
+    the table does not print have no diamond.
     """
     place = np.arange(len(ours))
     ax.barh(place, list(ours.values()), 0.7, color="#56B4E9", alpha=0.5, label="ours")
@@ -110,14 +111,14 @@ def layer_bars(ax, ours: Mapping[str, int], printed: Mapping[str, int], *, table
 
 
 def _number(ax, number: int, spot: float, right: bool, color: str) -> None:
-    """A number beside the end of a bar, to the right or, where something else stands there, to the left."""
+    """Write a number beside the end of a bar, to the right, or to the left if the right side is taken."""
     offset, align = (7, "left") if right else (-5, "right")
     style = {"textcoords": "offset points", "va": "center", "ha": align, "fontsize": 8, "color": color}
     ax.annotate(f"{number:,}", (number, spot), (offset, 0), **style)
 
 
 def part_bars(ax, parts: Mapping[str, Mapping[str, int]]) -> None:
-    """Millions of parameters that are sent (the representation) and that stay (the head): a bar a network, by label."""
+    """Draw one bar per network: millions of parameters that are sent (representation) and that stay (head)."""
     place = np.arange(len(parts))
     sent, kept = ([count[part] / 1e6 for count in parts.values()] for part in ("representation", "head"))
     ax.barh(place, sent, 0.4, color="#0072B2", label="representation, sent")

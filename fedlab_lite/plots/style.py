@@ -1,7 +1,7 @@
-"""The look of the figures: colours, curves, distributions, tables. What they become on disk is in results.py.
+"""The style of the figures: colours, curves, distributions and tables. `papers.results` writes them to disk.
 
-Colours are Okabe and Ito's, which the colour-blind can tell apart; each algorithm has its own colour, marker and line
-throughout the suite, so a print in grey can be read too. matplotlib and pandas are imported where they are used.
+Colours follow Okabe and Ito, so that colour-blind readers can tell them apart. Each algorithm has its own colour,
+marker and line in all figures, so a grey print is readable as well. matplotlib and pandas are imported on use.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -40,11 +40,11 @@ LOOKS = {  # name: label, colour, marker, line
     "deprl": ("DePRL", "#C2185B", "$★$", "-"),
     "fedeq_own": ("FeDEQ (line 9 as printed)", "#8C3D00", "p", "--"),
 }
-MODEL_LOOKS = {  # where one algorithm trains several models
+MODEL_LOOKS = {  # for figures in which one algorithm trains several models
     "mlp": ("MLP", "#0072B2", "o", "-"),
     "deq_mlp": ("DEQ-MLP", "#D55E00", "s", "--"),
 }
-VARIANT_LOOKS = {  # where one algorithm runs in several ways; FedReCo's: with noise for (epsilon, delta) a round
+VARIANT_LOOKS = {  # variants of one algorithm; FedReCo's: with noise for (epsilon, delta) per round
     "fedavg_dp": ("FedAvg (0.2, 0.1)", "#666666", "X", "--"),
     "fedavg_ft_dp": ("FedAvg + FT (0.2, 0.1)", "#E69F00", "s", "-."),
     "fedreco_dp": ("FedReCo (0.2, 0.1)", "#D55E00", "^", "--"),
@@ -55,12 +55,12 @@ VARIANT_LOOKS = {  # where one algorithm runs in several ways; FedReCo's: with n
     "deprl_steps": ("DePRL, single steps", "#C2185B", ".", ":"),
     "dpsgd_steps": ("D-PSGD, single steps", "#A0522D", "|", ":"),
 }
-WIDTH = 7.0  # inches: what a page has room for
+WIDTH = 7.0  # inches, the width of a page
 _OTHERS = [("#0072B2", "o", "-"), ("#D55E00", "s", "--"), ("#009E73", "^", "-."), ("#CC79A7", "D", ":")]
 
 
 def use_style() -> None:
-    """Make matplotlib draw as all our figures are drawn."""
+    """Set matplotlib's style to that of all our figures."""
     import matplotlib.pyplot as plt
 
     plt.style.use(Path(__file__).with_name("style.mplstyle"))
@@ -73,7 +73,7 @@ def heading(
     source: str | None = None,
     seeds: Sequence[int] | None = None,
 ) -> str:
-    """The line that a notebook prints first: versions, device, preset, data, seeds (those of `runs`, or as given)."""
+    """The first line of a notebook: versions, device, preset, data and seeds (of `runs`, unless given)."""
     here, runs = describe_machine(), list((runs or {}).values())
     versions = ", ".join(f"{name} {here['versions'][name]}" for name in ("jax", "flax", "fedlab_lite"))
     source = source or ", ".join(sorted({describe(run.dataset) for run in runs}))
@@ -82,7 +82,7 @@ def heading(
 
 
 def look(name: str, position: int = 0) -> dict[str, str]:
-    """'label', 'color', 'marker', 'linestyle' of an algorithm; of anything else by its position in the figure.
+    """The 'label', 'color', 'marker' and 'linestyle' of an algorithm; of other names by position in the figure.
 
     >>> look("fedeq")["color"], look("mlp", 1)["label"]
     ('#D55E00', 'MLP')
@@ -99,14 +99,14 @@ def curves(
     scale: float = 1.0,
     labels: Mapping[str, str] | None = None,
 ):
-    """One line a run over communication rounds: the mean over seeds, and plus/minus one standard deviation as a band.
+    """Draw one line per run over communication rounds: mean over seeds, with a band of ± one standard deviation.
 
-    A run that diverged ends where it does and says so in the legend; accuracies have the constant answer as a dotted
-    line.
+    The line of a diverged run ends where it diverged, and the legend says so. For accuracy, the majority baseline is a
+    dotted line.
 
     Args:
       scale: factor on the values (100 for percent).
-      labels: legend texts where the name will not do.
+      labels: legend texts to use in place of the standard ones.
 
     Returns: the axes. Raises `InputError` if a run lacks the metric.
     """
@@ -128,7 +128,7 @@ def curves(
 
 
 def mean_and_dots(ax, places: Sequence, values: Sequence[np.ndarray], style: Mapping[str, Any]) -> None:
-    """A line through the means of `values`, an array of seeds for each place, and a dot a seed.
+    """Draw a line through the means of `values`, one array of seeds per place, with one dot per seed.
 
     >>> import matplotlib.pyplot as plt
     >>> _, ax = plt.subplots()
@@ -142,7 +142,7 @@ def mean_and_dots(ax, places: Sequence, values: Sequence[np.ndarray], style: Map
 
 
 def constant_line(histories: Mapping[str, History], ax, *, scale: float = 1.0) -> None:
-    """What the best one answer for everything scores (`engine.constant_answer`): a dotted line, in the legend."""
+    """Draw the majority baseline (`engine.constant_answer`) as a dotted line with a legend entry."""
     levels = sorted({round(run.constant, 4) for run in histories.values() if np.isfinite(run.constant)})
     for number, level in enumerate(levels):
         label = "_nolegend_" if number else "constant answer"
@@ -150,7 +150,7 @@ def constant_line(histories: Mapping[str, History], ax, *, scale: float = 1.0) -
 
 
 def printed(ax, x: Any, values: Any, color: Any, *, label: str = "published", **options: Any) -> None:
-    """What the paper prints for the same setting: hollow diamonds, of the colour of ours; one entry in the legend.
+    """Draw published values of the same setting as hollow diamonds, with one legend entry.
 
     Args:
       values: in the axis' unit; None where the paper prints nothing.
@@ -163,11 +163,11 @@ def printed(ax, x: Any, values: Any, color: Any, *, label: str = "published", **
 
 
 def shared_legend(fig, axes=None, **options: Any):
-    """One legend above the figure for all its panels, in place of theirs: each label once.
+    """Replace the legends of all panels by one legend above the figure; each label appears once.
 
     Args:
-      axes: whose lines are named, and whose own legends go: axes, or an array of them; None: all of the figure.
-      options: of `Figure.legend`; at first `loc="outside upper center"` and `ncols=3`.
+      axes: the panels whose lines are named and whose legends are removed; None: all panels of the figure.
+      options: of `Figure.legend`; by default `loc="outside upper center"` and `ncols=3`.
 
     Returns: the legend.
 
@@ -187,9 +187,9 @@ def shared_legend(fig, axes=None, **options: Any):
 
 
 def unlabelled(fig) -> list[str]:
-    """Lines that show data in a marker or line style that no legend of the figure has: descriptions, none if all do.
+    """Describe lines whose marker or line style is in no legend of the figure; empty if there is none.
 
-    A line that is labelled otherwise, by a text beside it or by its axis, says so: `line.set_gid("labelled")`.
+    A line that is labelled by text beside it or by its axis is marked with `line.set_gid("labelled")`.
     """
     legends = [*fig.legends, *(legend for ax in fig.axes if (legend := ax.get_legend()))]
 
@@ -211,7 +211,7 @@ def unlabelled(fig) -> list[str]:
 
 
 def device_curves(history: History, ax, *, scale: float = 100.0) -> None:
-    """Every client's accuracy over the rounds as a thin line, their mean as a thick black one; the first seed's.
+    """Draw the accuracy of each client as a thin line and their mean as a thick black line (first seed).
 
     Args:
       scale: factor on the values (100: percent).
@@ -226,7 +226,7 @@ def device_curves(history: History, ax, *, scale: float = 100.0) -> None:
 
 
 def client_distribution(histories: Mapping[str, History], ax=None, *, scale: float = 100.0):
-    """Every client's accuracy at the end, of all seeds: a violin a run, named beside it, in it the median and half.
+    """Draw the final accuracies of all clients and seeds, one violin per run, with median and quartiles.
 
     Args:
       scale: factor on the values (100: percent).
@@ -242,7 +242,7 @@ def client_distribution(histories: Mapping[str, History], ax=None, *, scale: flo
     looks = [look(name.rpartition("/")[2], position) for position, name in enumerate(histories)]
     found = [run.client_accuracy.ravel() for run in histories.values()]
     names = np.repeat(list(histories), [len(values) for values in found])
-    seaborn.violinplot(  # boxplot calls what matplotlib 3.13 will not have
+    seaborn.violinplot(  # boxplot calls a function that matplotlib 3.13 removes
         x=scale * np.concatenate(found),
         y=names,
         hue=names,
@@ -266,7 +266,7 @@ def client_distribution(histories: Mapping[str, History], ax=None, *, scale: flo
 
 
 def spread(values: Sequence[float]) -> dict[str, float | int | None]:
-    """{'mean', 'std', 'n'} of a number a seed, for `save_figure`. One seed says nothing of others: its std is None.
+    """The 'mean', 'std' and 'n' of one number per seed, for `save_figure`; std is None for a single seed.
 
     >>> spread([1, 2, 3]), spread([2])
     ({'mean': 2.0, 'std': 1.0, 'n': 3}, {'mean': 2.0, 'std': None, 'n': 1})
@@ -279,12 +279,15 @@ def spread(values: Sequence[float]) -> dict[str, float | int | None]:
 def summary(
     histories: Mapping[str, History], metric: str = "accuracy", *, last: int = 10, scale: float = 1.0
 ) -> dict[str, dict[str, float | int | None]]:
-    """`spread` over seeds of each run's mean over the last rounds: the `metrics` of `save_figure`."""
+    """The `spread` over seeds of each run's mean over its last rounds, as `metrics` of `save_figure`."""
     return {name: spread(scale * history.final(metric, last).astype(float)) for name, history in histories.items()}
 
 
 def accuracy_and_gap(histories: Mapping[str, History]) -> dict[str, dict[str, float | int | None]]:
-    """'<run>/accuracy' and '<run>/gap', percent: `summary` of the last tenth of each run's rounds, at least of ten."""
+    """Accuracy and gap of each run in percent, over the last tenth of its rounds, at least ten.
+
+    The keys are '<run>/accuracy' and '<run>/gap', the values those of `summary`.
+    """
     return {
         f"{name}/{measure}": summary({name: run}, metric, last=max(run.num_rounds // 10, 10), scale=100)[name]
         for measure, metric in (("accuracy", "accuracy"), ("gap", "accuracy_gap"))
@@ -293,10 +296,10 @@ def accuracy_and_gap(histories: Mapping[str, History]) -> dict[str, dict[str, fl
 
 
 def comparison(rows: Iterable[Mapping[str, Any]], digits: int = 2):
-    """The verdict's table: ours, published, gap, as a styled pandas DataFrame.
+    """The table beside a verdict as a styled pandas DataFrame: ours, published and gap.
 
     Args:
-      rows: mappings with 'name' and 'ours', and if there is one 'published' (of the same setting) and 'holds'.
+      rows: mappings with 'name' and 'ours', and optionally 'published' (for the same setting) and 'holds'.
     """
     import pandas as pd
 

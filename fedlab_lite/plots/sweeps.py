@@ -1,6 +1,6 @@
-"""One hyper-parameter swept, on one federation or several: its runs, their curves, and the order that it brings about.
+"""Plots of a hyper-parameter sweep on one or several federations: curves, and how results rank across values.
 
-Runs are named "column/value", a column being a federation or a variant of the algorithm.
+Runs are named "column/value". A column is a federation or a variant of the algorithm.
 """
 
 import math
@@ -16,7 +16,10 @@ DATA |= {"shakespeare": "Shakespeare", "harbox": "HARBox"}
 
 
 def by_column(histories: Mapping[str, History], option: str) -> dict[str, dict[float, History]]:
-    """Column -> value of an option of the algorithm -> run; runs whose algorithm has no such option are left out."""
+    """Group runs by column and by value of an option: column -> value -> run.
+
+    Runs whose algorithm has no such option are left out.
+    """
     found: dict[str, dict[float, History]] = {}
     for name, run in histories.items():
         options = dict(run.settings.algorithm_options) if run.settings else {}
@@ -26,7 +29,7 @@ def by_column(histories: Mapping[str, History], option: str) -> dict[str, dict[f
 
 
 def federation(settings: Settings) -> str:
-    """Two lines that name a federation: its data, its clients and how they were dealt to.
+    """A federation's name in two lines: its data; its number of clients and its partition.
 
     >>> federation(Settings(dataset="cifar10", partition="by_label", num_clients=100, classes_per_client=5))
     'CIFAR-10\\n100 clients, 5 classes each'
@@ -41,7 +44,7 @@ def federation(settings: Settings) -> str:
 
 
 def sweep_look(value: float, values: Sequence[float], symbol: str = r"\rho") -> dict[str, object]:
-    """'color' (dark to light with the value), 'marker', 'label' and size of a value among those that were tried."""
+    """The colour, marker, label and marker size of a value in a sweep; larger values are lighter."""
     import matplotlib as mpl
 
     position = list(values).index(value)
@@ -52,13 +55,13 @@ def sweep_look(value: float, values: Sequence[float], symbol: str = r"\rho") -> 
 def sweep_curves(
     runs: Mapping[float, History], metric: str, ax, *, scale: float = 1.0, begin: int = 0, symbol: str = r"\rho"
 ) -> None:
-    """A line for each value, the mean over seeds with plus/minus one standard deviation as a band.
+    """Draw one line per value: mean over seeds, with a band of ± one standard deviation.
 
-    A run that diverged ends where its loss does, and is named in the panel.
+    The line of a diverged run ends where its loss is no longer finite, and the panel names the run.
 
     Args:
       scale: factor on the values (100 for percent).
-      begin: the first evaluation that is drawn; 1 where a metric is 0 before training and the axis logarithmic.
+      begin: the first evaluation to draw; 1 for a metric that is 0 before training on a logarithmic axis.
     """
     for value, run in runs.items():
         curve = scale * np.where(np.isfinite(run.metrics["loss"]), run.metrics[metric], np.nan)[:, begin:]
@@ -71,9 +74,12 @@ def sweep_curves(
 
 
 def rank_correlation(values: Sequence[float], results: Sequence[np.ndarray]) -> np.ndarray:
-    """Spearman's, of the values tried and what each gave (an array `[S]`, one number a seed); `[S]`.
+    """Spearman's rank correlation per seed `[S]` between the values of a sweep and their results.
 
-    nan for a seed with a result that is not finite, or with the same result for all values.
+    It is nan for a seed with a result that is not finite, or with the same result for all values.
+
+    Args:
+      results: one array `[S]` per value, with one number per seed.
 
     >>> rank_correlation([0.1, 1, 10], [np.array([3.0, 3.0]), np.array([2.0, 1.0]), np.array([1.0, 2.0])]).tolist()
     [-1.0, -0.5]

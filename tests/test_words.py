@@ -1,0 +1,53 @@
+"""Words that readers outside the project cannot know do not appear in docstrings, comments, README and CONTRIBUTING."""
+
+import ast
+import io
+import tokenize
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+ROOMS = ("papers", "plots", "analysis", "cli.py", "__main__.py")  # reworded so far; to grow to the whole package
+OURS = ("the mend", "how dear", "to and fro", "stands still", "drawers")
+IN_FIRST_LINES = (*OURS, "nobody", "everybody")
+
+
+def files() -> list[Path]:
+    places = [ROOT / "fedlab_lite" / room for room in ROOMS]
+    return sorted(file for place in places for file in (place.rglob("*.py") if place.is_dir() else [place]))
+
+
+def docstrings(code: str) -> list[str]:
+    kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    found = (ast.get_docstring(node) for node in ast.walk(ast.parse(code)) if isinstance(node, kinds))
+    return [text for text in found if text]
+
+
+def comments(code: str) -> list[str]:
+    tokens = tokenize.generate_tokens(io.StringIO(code).readline)
+    return [token.string for token in tokens if token.type == tokenize.COMMENT]
+
+
+def said(words: tuple[str, ...], texts: list[str]) -> list[str]:
+    """The words that some text has, also across a line break, with the text's beginning."""
+    plain = [" ".join(text.lower().split()) for text in texts]
+    return [f"{word!r} in {text[:80]!r}" for text in plain for word in words if word in text]
+
+
+@pytest.mark.parametrize("file", files(), ids=lambda file: str(file.relative_to(ROOT)))
+def test_code_is_described_in_plain_words(file):
+    code = file.read_text()
+    firsts = [text.splitlines()[0] for text in docstrings(code)]
+    assert not said(OURS, [*docstrings(code), *comments(code)]) + said(IN_FIRST_LINES, firsts)
+
+
+@pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md"])
+def test_pages_are_written_in_plain_words(name):
+    assert not said(OURS, (ROOT / name).read_text().split("\n\n"))
+
+
+def test_a_private_word_is_found():
+    assert said(OURS, ["It goes to and\n    fro."]) == ["'to and fro' in 'it goes to and fro.'"]
+    assert docstrings('def f():\n    """Nobody."""') == ["Nobody."]
+    assert comments("x = 1  # how dear") == ["# how dear"]
