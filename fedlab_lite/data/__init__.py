@@ -1,6 +1,6 @@
 """Data for clients: data sets by name or from a file, partitions, and the container that stacks them.
 
-`federated` loads a data set, deals it to clients and returns a `Federated`.
+`federated` loads a data set, divides it among clients and returns a `Federated`.
 """
 
 from fedlab_lite.data.container import Federated, Pool

@@ -1,4 +1,4 @@
-"""`fedlab data`: what is there, fetching what is not, checking a file, making one."""
+"""The command `fedlab data`: list the data sets here, fetch a missing one, check a file, import one."""
 
 import argparse
 import sys
@@ -9,7 +9,7 @@ from fedlab_lite.util import InputError, choose, data_dir
 
 
 def data(args: argparse.Namespace) -> int:
-    """`fedlab data ACTION`; returns the exit code."""
+    """Run `fedlab data ACTION` and return its exit code."""
     return {"status": data_status, "fetch": data_fetch, "check": data_check, "import": data_import}[args.action](args)
 
 
@@ -64,13 +64,13 @@ def data_import(args: argparse.Namespace) -> int:
 
 
 def _size(text: str) -> tuple[int, int]:
-    """'32' or '32x48', height and width."""
+    """Parse '32' or '32x48' as height and width."""
     height, _, width = text.partition("x")
     return int(height), int(width or height)
 
 
 def add_arguments(sub: argparse.ArgumentParser) -> None:
-    """What `fedlab data` takes."""
+    """Add the arguments of `fedlab data` to a parser."""
     sub.add_argument("action", choices=("status", "fetch", "check", "import"))
     sub.add_argument("name", nargs="?", metavar="NAME|FILE", help="a data set; check: an .npz; import: what to import")
     about = (

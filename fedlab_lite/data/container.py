@@ -1,4 +1,4 @@
-"""Federated: the stacked arrays that everything else reads. Pool: samples before they are dealt to clients."""
+"""`Federated`, the stacked arrays of all clients, and `Pool`, samples before they are divided among clients."""
 
 import math
 from collections.abc import Sequence
@@ -13,16 +13,16 @@ from fedlab_lite.data.pooled_rows import POOL_BEYOND, Rows, counted, is_rows
 from fedlab_lite.data.text import PAD
 from fedlab_lite.util import InputError, choose, sha256_of_arrays
 
-TASKS = ("classification", "next_character", "regression")  # what y is: a label, an id a position, numbers
+TASKS = ("classification", "next_character", "regression")  # what y is: a label, one id per position, numbers
 _ARRAYS = ("x", "y", "size", "test_x", "test_y", "test_size", "shared_x", "budget")
 _STATIC = ("name", "source", "num_classes", "task")
 
 
 class Pool(NamedTuple):
-    """A data set as it was published: x_train `[n, ...]`, y_train `[n]`, and so for test.
+    """A data set before partition: x_train `[n, ...]`, y_train `[n]`, and the same for test.
 
     `task` is one of `TASKS`; for 'next_character' x and y are `[n, length]`, and 0 is padding. `owner_train [n]` and
-    `owner_test` say who made each sample, where that was recorded.
+    `owner_test` say who made each sample, where this was recorded.
     """
 
     x_train: np.ndarray
@@ -40,10 +40,10 @@ class Pool(NamedTuple):
 @partial(jax.tree_util.register_dataclass, data_fields=_ARRAYS, meta_fields=_STATIC)
 @dataclass(frozen=True, eq=False)
 class Federated:
-    """The data of all clients, stacked on axis 0; a pytree, so it passes through `jit` as an argument.
+    """The data of all clients, stacked on axis 0; a pytree, so it can be an argument of a `jit` function.
 
-    Clients are ragged: of client i only the first `size[i]` rows count, what follows is zeros. Pixels stay uint8. Where
-    most of a large x would be padding it is `Rows`: each row once, and the places of each client's.
+    Clients differ in size: only the first `size[i]` rows of client i count, the others are zeros. Pixels stay uint8.
+    Where most of a large x would be padding, it is `Rows`: each row stored once, with the places of each client's rows.
 
     Example:
       >>> two = [(np.zeros((n, 4), np.float32), np.arange(n)) for n in (1, 3)]
@@ -55,15 +55,15 @@ class Federated:
     x: np.ndarray | Rows  # [clients, n_max, ...]
     y: np.ndarray  # [clients, n_max, ...] int32; float32 where the task is regression
     size: np.ndarray  # [clients] int32
-    test_x: np.ndarray | Rows  # [clients, test_max, ...]; or [1, test_max, ...], one test set for all
-    test_y: np.ndarray  # [clients, test_max, ...], or [1, ...]; of y's type
+    test_x: np.ndarray | Rows  # [clients, test_max, ...]; or [1, test_max, ...], one test set for all clients
+    test_y: np.ndarray  # [clients, test_max, ...], or [1, ...]; of the type of y
     test_size: np.ndarray  # [clients] int32, or [1]
-    shared_x: np.ndarray  # [shared, ...], unlabelled, on the server; may be of length 0
+    shared_x: np.ndarray  # [shared, ...], unlabelled, on the server; its length may be 0
     name: str
-    source: str  # for people: "embedded glyphs", "fashion_mnist (official)"
-    num_classes: int  # of a regression, how many numbers a model puts out
+    source: str  # for readers: "embedded glyphs", "fashion_mnist (official)"
+    num_classes: int  # for a regression, the number of outputs of a model
     task: str = "classification"  # one of TASKS
-    budget: np.ndarray | None = None  # [clients] int32, solver iterations a client can afford; None: all that there are
+    budget: np.ndarray | None = None  # [clients] int32, solver iterations that each client can afford; None: no limit
 
     @property
     def num_clients(self) -> int:
@@ -71,7 +71,7 @@ class Federated:
 
     @property
     def common_test(self) -> bool:
-        """Whether all clients are judged on the same rows."""
+        """Whether all clients are tested on the same rows."""
         return len(self.test_size) == 1 < self.num_clients
 
     @property
@@ -91,14 +91,14 @@ class Federated:
         shared_x: np.ndarray | None = None,
         common_test: bool = False,
     ) -> "Federated":
-        """Stack one (x `[n, ...]`, y `[n, ...]`) a client, padding with zeros; with `common_test` one test set for all.
+        """Stack one (x `[n, ...]`, y `[n, ...]`) per client, padded with zeros; `common_test`: one test set for all.
 
-        `task` is one of `TASKS`. The y of a regression are numbers, kept as float32, and `num_classes` says how many
-        a model puts out; all others are integers.
+        `task` is one of `TASKS`. The y of a regression are numbers, stored as float32, and `num_classes` is the number
+        of outputs of a model. The y of other tasks are integers.
 
-        Raises `InputError`, naming the client, when it has no samples, when x and y differ in length, when shapes or
-        types differ between clients, when x (or y of a regression) holds NaN or infinity, or y a label outside
-        0 ... num_classes - 1; and for an unknown task.
+        Raises `InputError`, naming the client, when it has no samples, when x and y differ in length, or when shapes or
+        types differ between clients. Raises it also when x (or y of a regression) holds NaN or infinity, when a label
+        lies outside 0 ... num_classes - 1, and for an unknown task.
 
         Example:
           >>> one = [(np.zeros((2, 4), np.float32), np.array([0.5, -3.0]))]
@@ -128,10 +128,11 @@ class Federated:
         return cls(*_pad(train, y_type), *_pad(test, y_type), _narrow(shared_x), name, source, num_classes, task)
 
     def split(self, unseen: int, seed: int = 0) -> "tuple[Federated, Federated]":
-        """All clients but `unseen` newcomers, and those, each in their order; shared rows go to both.
+        """Split off `unseen` clients as newcomers; return the other clients and the newcomers, each in their order.
 
-        Newcomers are a uniform draw without replacement, by `numpy.random.default_rng([seed, 3])`: owners are sorted,
-        so the last ones would be a biased choice. Raises `InputError` unless both parts have at least one client.
+        Shared rows go to both. Newcomers are drawn uniformly without replacement, by
+        `numpy.random.default_rng([seed, 3])`. Owners are sorted, so the last clients would be a biased choice. Raises
+        `InputError` unless both parts have at least one client.
 
         Example:
           >>> five = [(np.full((1, 2), k, np.uint8), np.zeros(1, int)) for k in range(5)]
@@ -154,11 +155,11 @@ class Federated:
         return part(~newcomer), part(newcomer)
 
     def hold_out(self, share: float, seed: int = 0) -> "tuple[Federated, Federated]":
-        """The data with fewer training rows, and the data to tune on: the same, tested on the training rows held out.
+        """Hold out training rows; return the data without them, and the same data with them as the test set for tuning.
 
         Of each client's n training rows floor(`share` n), but at least one, are drawn by
-        `numpy.random.default_rng([seed, 4, client])`; rows keep their order. Where the test set is common, so is what
-        was held out, `[1, V, ...]`: a client of one class would otherwise be judged on that class alone.
+        `numpy.random.default_rng([seed, 4, client])`; rows keep their order. Where the test set is common, the rows
+        held out are common too, `[1, V, ...]`. Otherwise a client with one class would be tested on that class only.
 
         Args:
           share: of each client's training rows, between 0 and 1, both excluded.
@@ -198,7 +199,7 @@ class Federated:
         return rest, replace(rest, test_x=test_x, test_y=test_y, test_size=count)
 
     def fingerprint(self) -> str:
-        """SHA-256 (hex) of all arrays and the number of classes: equal exactly when the contents are."""
+        """The SHA-256 (hex) of all arrays and the number of classes: equal exactly when the contents are equal."""
         return self._fingerprint
 
     @cached_property
@@ -207,10 +208,10 @@ class Federated:
         return sha256_of_arrays(arrays, str(self.num_classes).encode())
 
     def summary(self) -> dict[str, str | int | float]:
-        """The columns of FeDEQ's Table I: clients, samples, mean and standard deviation a client, classes a client.
+        """The columns of FeDEQ's Table I: clients, samples, mean and standard deviation per client, classes per client.
 
-        And 'padding', the share of the stacked rows, training and test, that are none. A regression has no classes, and
-        its summary no such columns.
+        A further column, 'padding', is the share of padding among the stacked rows of training and test. A regression
+        has no classes, so its summary has no such columns.
         """
         rows = int(np.sum(self.size)) + int(np.sum(self.test_size))
         places = sum(y.shape[0] * y.shape[1] for y in (self.y, self.test_y))
@@ -226,7 +227,7 @@ class Federated:
         }
         if self.task == "regression":
             return summary
-        padding = {PAD} if self.task == "next_character" else set()  # no class
+        padding = {PAD} if self.task == "next_character" else set()  # not a class
         held = [
             len({*np.unique(y[:n])} - padding) for y, n in zip(np.asarray(self.y), np.asarray(self.size), strict=True)
         ]
@@ -275,7 +276,7 @@ def _check_finite(whose: str, what: str, array: np.ndarray) -> None:
 
 
 def _narrow(array: np.ndarray) -> np.ndarray:
-    """64-bit numbers to 32 bits, JAX's default; everything else as it is."""
+    """Convert 64-bit numbers to 32 bits, JAX's default; return other arrays unchanged."""
     return array.astype({"f8": np.float32, "i8": np.int32, "u8": np.uint32}.get(array.dtype.str[1:], array.dtype))
 
 
@@ -298,7 +299,7 @@ def _pad(
 
 
 def _packed(array: Any, rows: np.ndarray, fill: int = 0) -> Any:
-    """Of each client the `rows` (True in `[clients, n_max]`) from place 0 on, then zeros to the most of any client."""
+    """Move the selected `rows` (True in `[clients, n_max]`) of each client to the front; pad to the largest client."""
     if is_rows(array):
         return replace(array, place=_packed(array.place, rows, fill=len(array.pool) - 1))
     size = rows.sum(1)

@@ -1,6 +1,7 @@
-"""The formats that data sets are published in, read from files whose content has been checked (`sources`).
+"""Readers for the formats of published data sets, whose files `sources` has checked.
 
-Each reader takes paths and returns arrays under the keys of an `.npz`; what cannot be read is a `CorruptFileError`.
+Each reader takes paths and returns arrays under the keys of an `.npz`. It raises `CorruptFileError` for a file that
+cannot be read.
 """
 
 import contextlib
@@ -38,7 +39,7 @@ def unreadable(path: Path, error: Exception | str) -> CorruptFileError:
 
 
 def read_idx(paths: list[Path]) -> Arrays:
-    """Fashion-MNIST (Xiao et al. 2017): gzipped IDX files, big-endian headers of 16 (images) and 8 bytes (labels)."""
+    """Read Fashion-MNIST (Xiao et al. 2017): gzipped IDX files with headers of 16 (images) and 8 bytes (labels)."""
     content = [np.frombuffer(gunzip(path), np.uint8) for path in paths]
     images = [each[16:].reshape(-1, 28, 28, 1) for each in content[::2]]
     labels = [each[8:].astype(np.int32) for each in content[1::2]]
@@ -46,7 +47,7 @@ def read_idx(paths: list[Path]) -> Arrays:
 
 
 class _ArraysOnly(pickle.Unpickler):
-    """Reads what CIFAR's pickles need (NumPy arrays, as Python 2 wrote them) and refuses to import anything else."""
+    """An unpickler for CIFAR: it reads NumPy arrays, as Python 2 wrote them, and refuses to import anything else."""
 
     def find_class(self, module: str, name: str):
         if (module, name) in {("numpy", "ndarray"), ("numpy", "dtype")}:
@@ -57,7 +58,7 @@ class _ArraysOnly(pickle.Unpickler):
 
 
 def read_cifar(train: tuple[str, ...], test: tuple[str, ...], label: bytes) -> Callable[[list[Path]], Arrays]:
-    """CIFAR (Krizhevsky 2009): pickled batches in a .tar.gz; rows of 3072 bytes, colour planes one after another."""
+    """Make a reader of CIFAR (Krizhevsky 2009): pickled batches in a .tar.gz, rows of 3072 bytes, plane by plane."""
 
     def read(paths: list[Path]) -> Arrays:
         batches = {}
@@ -78,9 +79,9 @@ def read_cifar(train: tuple[str, ...], test: tuple[str, ...], label: bytes) -> C
 
 
 def unpack(path: Path, names: tuple[str, ...]) -> list[Path]:
-    """Unpacks the files `names` of a verified archive once, into the cache, each with its SHA-256 in a file beside it.
+    """Unpack the files `names` of a verified archive once, into the cache, each with its SHA-256 in a file beside it.
 
-    Raises `CorruptFileError`, which names the file, where one is not what was unpacked any more.
+    Raises `CorruptFileError`, which names the file, where an unpacked file has changed.
     """
     unpacked = [cache_dir() / "unpacked" / sha256_of_file(path)[:12] / name for name in names]
     if not all(file.is_file() and _sum_of(file).is_file() for file in unpacked):
@@ -111,20 +112,21 @@ def sha256_of_file(path: Path) -> str:
 
 @contextlib.contextmanager
 def _examples(path: Path) -> Iterator[Any]:
-    """The clients of a TensorFlow Federated file, for reading them; what goes wrong there is this file's damage."""
+    """Open the clients of a TensorFlow Federated file; any error while reading them becomes a `CorruptFileError`."""
     import h5py
 
     try:
         with h5py.File(path) as file:
             yield file["examples"]
-    except Exception as error:  # whatever a damaged file makes of HDF5
+    except Exception as error:  # HDF5 may raise anything for a damaged file
         raise unreadable(path, f"{type(error).__name__}: {error}") from error
 
 
 def read_femnist(paths: list[Path]) -> Arrays:
-    """FEMNIST (TensorFlow Federated): examples/<client>/pixels, float `[n, 28, 28]` with paper at 1, and label `[n]`.
+    """Read FEMNIST (TensorFlow Federated): examples/<client>/pixels, float `[n, 28, 28]`, and label `[n]`.
 
-    Stored as uint8 with bright ink: 255 * (1 - pixel), rounded. Owners number the writers in the order of their names.
+    In the file paper is 1. Images are returned as uint8 with bright ink: 255 * (1 - pixel), rounded. Owners number the
+    writers in the order of their names.
     """
     arrays = {}
     for part, path in zip(("train", "test"), paths, strict=True):
@@ -144,9 +146,9 @@ def read_femnist(paths: list[Path]) -> Arrays:
 
 
 def read_shakespeare(paths: list[Path]) -> Arrays:
-    """Shakespeare (TensorFlow Federated, after LEAF): examples/<role>/snippets, `[n]` texts; see `text.by_role`.
+    """Read Shakespeare (TensorFlow Federated, after LEAF): examples/<role>/snippets, `[n]` texts; see `text.by_role`.
 
-    A byte is a character, as in FedJax.
+    Each byte is one character, as in FedJax.
     """
     parts = []
     for path in paths:
@@ -160,11 +162,11 @@ _WINDOW, _AXES = 100, 9  # two seconds at 50 Hz; accelerometer, gyroscope and ma
 
 
 def read_harbox(paths: list[Path]) -> Arrays:
-    """HARBox (Ouyang et al. 2021): a .zip of <user>/<Activity>_train.txt, each line a time and nine sensor readings.
+    """Read HARBox (Ouyang et al. 2021): a .zip of <user>/<Activity>_train.txt, each line a time and nine readings.
 
-    A hundred lines are a window, x float32 `[n, 900]` without the times, otherwise as recorded. Of a user's n windows
-    floor(n / 5) + 1 are for testing, the ones that DePRL's code draws (scikit-learn's `train_test_split`, seed 0).
-    Owners are the users by their numbers: all of them, where that code reads 1 ... 120.
+    A window is a hundred lines without their times, otherwise as recorded: x is float32 `[n, 900]`. Of the n windows of
+    each user floor(n / 5) + 1 are for testing. They are the ones that DePRL's code draws (scikit-learn's
+    `train_test_split`, seed 0). Owners are the numbers of the users: all of them, while that code reads 1 ... 120.
     """
     found: dict[int, dict[int, np.ndarray]] = {}
     with zipfile.ZipFile(paths[0]) as archive:
@@ -193,7 +195,7 @@ def read_harbox(paths: list[Path]) -> Arrays:
 
 
 def _windows(content: bytes) -> np.ndarray:
-    """`[n, 900]` float32; a `ValueError` says what is wrong with the text."""
+    """Parse text into windows, float32 `[n, 900]`; raise `ValueError` where the text is wrong."""
     if not content.strip():
         raise ValueError("it is empty")
     lines = np.loadtxt(content.decode("ascii").splitlines(), np.float32, ndmin=2)

@@ -1,4 +1,4 @@
-"""Anyone's own arrays as data for clients: with the owner of each row, or as a pool that a partition deals."""
+"""A user's own arrays as data for clients: with the owner of each row, or as a pool that a partition divides."""
 
 import math
 from typing import Any
@@ -13,7 +13,7 @@ from fedlab_lite.util import InputError, choose
 def rows_of_arrays(
     x: Any, y: Any, *, name: str, task: str = "classification", num_classes: int | None = None
 ) -> tuple[np.ndarray, np.ndarray, int]:
-    """`x [n, ...]`, `y [n, ...]` as NumPy arrays, and the number of classes, or `InputError` with what is wrong.
+    """Return `x [n, ...]` and `y [n, ...]` as NumPy arrays and the number of classes; raise `InputError` if unusable.
 
     >>> rows_of_arrays([[0.5], [1.5]], [0, 2], name="mine")
     Traceback (most recent call last):
@@ -62,7 +62,7 @@ gaps (numpy.unique(y, return_inverse=True)[1] does), or give num_classes
 
 
 def check_test_fraction(test_fraction: float) -> None:
-    """Raise `InputError` unless it is between 0 and 1, both excluded."""
+    """Raise `InputError` unless `test_fraction` is between 0 and 1, both excluded."""
     if not 0 < test_fraction < 1:
         raise InputError(f"test_fraction is {test_fraction}; give one between 0 and 1, for example 0.2")
 
@@ -78,7 +78,7 @@ def by_owners(
     test_fraction: float = 0.2,
     seed: int = 0,
 ) -> Federated:
-    """One client for each owner, in the order of `numpy.unique(owners)`; rows keep their order.
+    """Make one client per owner, in the order of `numpy.unique(owners)`; rows keep their order.
 
     Of each client's n rows round(`test_fraction` n), but at least one and not all, become test rows, drawn by
     `numpy.random.default_rng([seed, 5, client])`.
@@ -119,7 +119,7 @@ def pool_of_arrays(
     test_fraction: float = 0.2,
     seed: int = 0,
 ) -> Pool:
-    """The rows as a pool, a share of each class (of a regression: of all rows) drawn to be test rows."""
+    """Make a pool of the rows, with a random share of each class (of a regression: of all rows) as test rows."""
     check_test_fraction(test_fraction)
     labels = y if task == "classification" else np.zeros(len(y), int)
     classes, counts = np.unique(labels, return_counts=True)

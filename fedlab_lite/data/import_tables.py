@@ -1,4 +1,4 @@
-"""Tables and folders of images, made into the one file that is a data set: `<name>.npz`, see `own`."""
+"""Import of tables and folders of images as a data set: one file `<name>.npz`, see `npz`."""
 
 import io
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ PARTS = ("train", "test")
 
 
 class Imported(NamedTuple):
-    """What was written, and the words that the labels 0, 1, ... stand for."""
+    """The file that was written, its content, and the words for the labels 0, 1, ... ."""
 
     path: Path
     own: npz.Own
@@ -34,18 +34,18 @@ def import_data(
     seed: int = 0,
     size: tuple[int, int] | None = None,
 ) -> Imported:
-    """Make `output` of a table or of a folder of images.
+    """Make the data set `output` from a table or a folder of images.
 
-    A table (.csv, .parquet) has a row a sample: the column `label`, of any values; with `owner` a column that says
-    whose a row is; all others are features, numbers, taken as they are. A folder has one of images for each class, or
-    `train` and `test` with such folders in them; grey images stay grey, others become RGB, uint8, and `size` (height,
-    width) is what they are resized to.
+    A table (.csv, .parquet) has one row per sample. Its column `label` may hold any values. The column `owner`, if
+    given, says whose each row is. All other columns are features: numbers, used unchanged. A folder has one folder of
+    images per class, or `train` and `test` with such folders in them. Grey images stay grey, others become RGB, all
+    uint8. They are resized to `size` (height, width) if it is given.
 
     Args:
-      split: a column of a table that says 'train' or 'test'; None: `test_fraction` of each owner's rows, or of each
-        class's where nobody owns them, at least one, is for testing, drawn with `seed`.
+      split: a column of a table that says 'train' or 'test'. None: `test_fraction` of the rows of each owner, or of
+        each class where there are no owners, but at least one, is for testing, drawn with `seed`.
 
-    Raises: `InputError`, with all that is wrong, `OutputError`.
+    Raises: `InputError`, which lists all problems, and `OutputError`.
 
     Example:
       >>> import pathlib, tempfile
@@ -89,7 +89,7 @@ def import_data(
 
 
 def _drawn(groups: np.ndarray, fraction: float, seed: int) -> np.ndarray:
-    """`[n]` bool: of each group's rows that share, rounded, at least one, and never all of two or more."""
+    """Draw the test rows, `[n]` bool: a `fraction` of each group, at least one row, and never all of two or more."""
     test, rng = np.zeros(len(groups), bool), np.random.default_rng(seed)
     for group in np.unique(groups):
         rows = np.flatnonzero(groups == group)
@@ -105,9 +105,9 @@ def _table(source: Path, label: str, owner: str | None, split: str | None) -> Ar
         table = pd.read_csv(source) if source.suffix == ".csv" else pd.read_parquet(source)
     except ModuleNotFoundError:
         raise
-    except ImportError as error:  # pandas' own, where pyarrow is missing
+    except ImportError as error:  # raised by pandas where pyarrow is missing
         raise InputError("Parquet needs pyarrow: pip install 'fedlab-lite[data]'") from error
-    except (OSError, ValueError, UnicodeError) as error:  # pandas' errors of parsing are ValueErrors
+    except (OSError, ValueError, UnicodeError) as error:  # pandas' parsing errors are ValueErrors
         raise InputError(f"{source} cannot be read as a table: {error}") from error
     named = {"label": label, "owner": owner, "split": split}
     for name in (each for each in named.values() if each is not None):
@@ -154,7 +154,7 @@ def _images(source: Path, size: tuple[int, int] | None) -> Arrays:
 
 
 def _read(files: Sequence[Path], size: tuple[int, int] | None) -> np.ndarray:
-    """`[n, height, width, channels]` uint8."""
+    """Read image files as uint8 `[n, height, width, channels]`."""
     from PIL import Image, UnidentifiedImageError
 
     def read(file: Path) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Data for the clients: `federated(...)` takes a data set's name or arrays, deals to clients and stacks the result."""
+"""`federated(...)`: load a data set by name or take arrays, divide the rows among clients and stack the result."""
 
 from typing import Any
 
@@ -37,7 +37,7 @@ def federated(
     name: str = "arrays",
     seed: int = 0,
 ) -> Federated:
-    """Load `dataset` (embedded, published or one's own, see `names`), keep some of it, and deal that by `partition`.
+    """Load `dataset` (embedded, published or a user's own, see `which`), keep some of it, and divide it by `partition`.
 
     `train_size` and `test_size` samples are kept (None: all there are).
     What is kept has the label mix of the whole, or, for `natural`, the clients' shares of the whole (at least one
@@ -158,7 +158,7 @@ def federated(
 
 
 def _check_alone(partition, num_clients, train_size, test_size, common_test, shared_size) -> None:
-    """Raise `InputError` where owners already say what these would."""
+    """Raise `InputError` if an argument is given that `owners` already determines."""
     given = {"partition": partition, "num_clients": num_clients, "train_size": train_size, "test_size": test_size}
     given |= {"common_test": common_test or None, "shared_size": shared_size or None}
     if names := [name for name, value in given.items() if value is not None]:
@@ -166,7 +166,7 @@ def _check_alone(partition, num_clients, train_size, test_size, common_test, sha
 
 
 def _seven_to_three(num_clients: int, train_size: int | None, test_size: int | None) -> tuple[int | None, int | None]:
-    """Both sizes, or None for both: equally many rows a client, 70 % of them for training unless both are given."""
+    """Both sizes, or None for both: equally many rows per client, 70 % for training unless both sizes are given."""
     for name, size in (("train_size", train_size), ("test_size", test_size)):
         if size is not None and size % num_clients:
             raise InputError(
@@ -181,7 +181,7 @@ def _seven_to_three(num_clients: int, train_size: int | None, test_size: int | N
 
 
 def _shared(y: np.ndarray, size: int, alpha: float, seed: int) -> np.ndarray:
-    """Indices of `size` samples, sorted: each class in proportion, or in one drawn from Dir(alpha)."""
+    """Draw sorted indices of `size` samples, with the label mix of `y`, or with one drawn from Dir(alpha)."""
     if size == 0:
         return np.zeros(0, int)
     rng = np.random.default_rng([seed, 2])
@@ -218,7 +218,7 @@ def _load(dataset: str, num_clients: int, users: int, train_size: int | None, te
 
 
 def _stratified(y: np.ndarray, size: int | None, rng: np.random.Generator, what: str) -> np.ndarray:
-    """Indices of `size` samples, sorted, each class in proportion."""
+    """Draw sorted indices of `size` samples with the label mix of `y`."""
     if size is None:
         return np.arange(len(y))
     _check_available(size, len(y), what)
@@ -227,7 +227,7 @@ def _stratified(y: np.ndarray, size: int | None, rng: np.random.Generator, what:
 
 
 def _drawn(y: np.ndarray, classes: np.ndarray, counts: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Indices of so many random samples of each class, sorted."""
+    """Draw sorted indices of `counts` random samples per class."""
     chosen = [
         rng.choice(np.flatnonzero(y == label), n, replace=False) for label, n in zip(classes, counts, strict=True)
     ]
@@ -253,7 +253,7 @@ def _by_owner(
 
 
 def _proportional(part: list[np.ndarray], size: int, rng: np.random.Generator, what: str) -> list[np.ndarray]:
-    """`size` of the clients' samples: one each, the others in proportion to what the client has."""
+    """Draw `size` of the clients' samples: one per client, the others in proportion to each client's number."""
     lengths = np.array([len(rows) for rows in part])
     _check_available(size, lengths.sum(), f"{what} (of {len(part)} clients)")
     counts = lengths if size == lengths.sum() else 1 + apportion(lengths - 1, size - len(part))

@@ -1,7 +1,8 @@
-"""Embedded motion, in place of HARBox: what the nine sensor axes of a phone record of five activities and many users.
+"""Embedded data `motion`, in place of HARBox: nine sensor axes of a phone, for five activities and many users.
 
-An activity is a rhythm, with overtones, along each axis, and a way of holding the phone. Windows start anywhere in the
-rhythm and users differ in nearly all of it, so that what tells activities apart has to be learnt from many of them.
+An activity is a rhythm, with overtones, along each axis, and an orientation of the phone. Windows start at random
+points of the rhythm, and users differ in nearly all of these properties. So the difference between activities must be
+learnt from many users.
 """
 
 from collections.abc import Callable
@@ -15,11 +16,11 @@ from fedlab_lite.util import InputError
 
 NUM_USERS = 120
 _TIME = np.arange(100) / 50  # seconds, of a window's readings
-_STEP = 1 / 512  # of a reading, as sensors have one; and rounding makes all processors agree
+_STEP = 1 / 512  # resolution of a reading, as of a sensor; rounding gives equal values on all processors
 _CHUNK = 256  # windows made at a time
 
-# Of each of `ACTIVITIES`: beats a second, swings of accelerometer (g), gyroscope (200 degrees/s) and magnetometer (the
-# Earth's field), how much of that in the tone and two overtones, where up is (x, y, z), and how hard fingers tap (g).
+# For each of `ACTIVITIES`: beats per second; swings of accelerometer (g), gyroscope (200 degrees/s) and magnetometer
+# (the Earth's field); shares of the tone and two overtones; the direction of up (x, y, z); strength of finger taps (g).
 _RHYTHM = np.array([0.5, 2.1, 0.9, 1.8, 1.7])
 _SWING = np.array([[0.05, 0.05, 0.03], [0.7, 0.25, 0.1], [0.04, 0.05, 0.02], [0.35, 0.3, 0.1], [0.4, 0.5, 0.3]])
 _TONES = np.array([[1, 0.3, 0.1], [1, 0.7, 0.5], [1, 0.6, 0.4], [1, 0.6, 0.2], [1, 0.2, 0.1]])
@@ -28,12 +29,12 @@ _TAPS = np.array([0.0, 0.0, 0.25, 0.0, 0.0])
 
 
 def motion(train_size: int, test_size: int, *, num_users: int = NUM_USERS, seed: int = 0) -> Pool:
-    """Windows of two seconds, float32 `[n, 900]`: 100 readings of accelerometer, gyroscope and magnetometer, x, y, z.
+    """Make windows of two seconds, float32 `[n, 900]`: 100 readings of accelerometer, gyroscope and magnetometer.
 
-    Every activity equally often (to within one). `owner_train` and `owner_test` number the users. Each has a pace, a
-    vigour, a gait, a grip and a posture, a phone with a bias and noise, and more or less to record: at least one window
-    where there are enough for all. Activities do not depend on `seed`; users and windows do. Raises `InputError` for
-    fewer than one user or window.
+    A reading has three axes x, y, z. Every activity occurs equally often (to within one). `owner_train` and
+    `owner_test` number the users. Each user has a pace, a vigour, a gait, a grip and a posture, and a phone with a bias
+    and noise. Users differ in their number of windows; each has at least one where there are enough. Activities do not
+    depend on `seed`; users and windows do. Raises `InputError` for fewer than one user or window.
     """
     if num_users < 1:
         raise InputError(f"num_users is {num_users}; there must be at least one")
@@ -63,7 +64,7 @@ def _motion(train_size: int, test_size: int, num_users: int, seed: int) -> dict[
 
 
 def _phones(num_users: int, rng: np.random.Generator) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
-    """`record(owner [n], y [n])`, `[n, 900]`: windows of the users who are drawn here."""
+    """Draw the users and return `record(owner [n], y [n])`, which makes their windows `[n, 900]`."""
 
     def normal(deviation: float, *shape: int) -> np.ndarray:
         return deviation * rng.standard_normal(shape)
@@ -96,7 +97,7 @@ def _phones(num_users: int, rng: np.random.Generator) -> Callable[[np.ndarray, n
 
 
 def _rotations(angles: np.ndarray) -> np.ndarray:
-    """`[n, 3, 3]`: about the x, y and z axis in turn, by `angles [n, 3]`."""
+    """Rotation matrices `[n, 3, 3]`: about the x, then the y, then the z axis, by `angles [n, 3]`."""
     result = np.broadcast_to(np.eye(3), (len(angles), 3, 3))
     for axis in range(3):
         a, b = (axis + 1) % 3, (axis + 2) % 3

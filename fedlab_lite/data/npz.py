@@ -1,13 +1,13 @@
-"""Anyone's own data: one `<name>.npz` in `FEDLAB_DATA` is a data set by that name.
+"""A user's own data: each file `<name>.npz` in `FEDLAB_DATA` is a data set of that name.
 
-    x_train, x_test          a row a sample: `[n, features]`, or `[n, height, width]` with or without `channels`
+    x_train, x_test          one row per sample: `[n, features]`, or `[n, height, width]` with or without `channels`
     y_train, y_test          the label of each row, `[n]`: 0 ... k-1
-    owner_train, owner_test  whose each row is, `[n]`, where that is known: numbers or names (partition 'natural')
-    task                     'classification' (as if left out) or 'next_character': x and y are ids `[n, length]`, with
-                             0 for padding, which stands last and at the same places, and there are owners
+    owner_train, owner_test  whose each row is, `[n]`, if known: numbers or names (partition 'natural')
+    task                     'classification' (the default) or 'next_character': x and y are ids `[n, length]`, with
+                             0 for padding, which stands last and at the same places of both; owners are required
 
-`check` says all that is wrong with a file at once; nothing of it is unpickled, and a header is believed only if the
-file is as long as it says.
+`check` reports all problems of a file at once. Nothing is unpickled. A header is trusted only if the file has the
+length that it states.
 """
 
 import io
@@ -31,19 +31,19 @@ from fedlab_lite.util import CorruptFileError, InputError, data_dir, sha256_of_a
 NPZ_KEYS = ("x_train", "y_train", "x_test", "y_test")
 OWNERS = ("owner_train", "owner_test")
 TASKS = ("classification", "next_character")
-_HEADER = 1 << 16  # bytes of a member that may be its header
+_HEADER = 1 << 16  # the most bytes of a member that are read as its header
 
 
 class Own(NamedTuple):
-    """What a file holds."""
+    """The content of a file."""
 
     arrays: Arrays  # grey images have their channel axis, texts are int32
     task: str
     num_classes: int
-    digest: str  # SHA-256 of the arrays, so of the content and not of the file
+    digest: str  # SHA-256 of the arrays: of the content, not of the file
 
     def describe(self) -> str:
-        """One line: shape, classes, rows, owners, fingerprint."""
+        """Describe the content in one line: shape, classes, rows, owners, fingerprint."""
         x = self.arrays["x_train"]
         rows = " + ".join(f"{len(self.arrays[key]):,}" for key in ("x_train", "x_test"))
         kind = "ids" if self.task == "next_character" else "classes"
@@ -53,22 +53,25 @@ class Own(NamedTuple):
 
 
 def own_file(name: str) -> Path:
-    """Where one's own data set of this name lies, or would."""
+    """The path of a user's own data set of this name, whether or not it exists."""
     return data_dir() / f"{name}.npz"
 
 
 def has_own(name: str) -> bool:
-    """Whether anything lies there: a folder or a dangling link is an error when it is read, and never passed over."""
+    """Whether anything exists at `own_file(name)`.
+
+    A folder or a broken link counts: reading it is an error, and it is never ignored.
+    """
     return os.path.lexists(own_file(name))
 
 
 def own_files() -> list[Path]:
-    """All own data sets that there are."""
+    """The paths of all own data sets, sorted."""
     return sorted(path for path in data_dir().glob("*.npz") if not path.name.startswith("."))
 
 
 def stamp(path: Path) -> tuple[int, int] | None:
-    """Changes when a file does; None where there is none."""
+    """The time of change and the size of a file, which change when it does; None if there is no file."""
     try:
         about = os.stat(path)
     except OSError:
@@ -77,11 +80,11 @@ def stamp(path: Path) -> tuple[int, int] | None:
 
 
 def read_npz(path: Path, num_classes: int | None = None, length: int | None = None) -> Own:
-    """What a file holds; raises `InputError` with all that is wrong with it, `CorruptFileError` if it is damaged.
+    """Read a file; raise `InputError` that lists all its problems, or `CorruptFileError` if it is damaged.
 
     Args:
-      num_classes: of a published data set, whose labels need not all occur; None: as many as the labels say.
-      length: of its sequences, 0: it has none; None: what the file's task says.
+      num_classes: of a published data set, whose labels need not all occur; None: as many as there are labels.
+      length: of its sequences; 0: it has no sequences; None: according to the file's task.
     """
     return _read(path, num_classes, length, stamp(path))
 
@@ -96,14 +99,14 @@ def _read(path: Path, num_classes: int | None, length: int | None, _stamp: tuple
 
 
 def check(path: Path, num_classes: int | None = None, length: int | None = None) -> tuple[Own | None, list[str]]:
-    """What a file holds, or None and all that is wrong with it; arguments and errors as `read_npz`."""
+    """Return the content of a file, or None, and a list of all its problems; arguments and errors as in `read_npz`."""
     return examine(*_load(path), num_classes, length)
 
 
 def examine(
     arrays: Arrays, wrong: Sequence[str] = (), num_classes: int | None = None, length: int | None = None
 ) -> tuple[Own | None, list[str]]:
-    """As `check`, of arrays; `wrong` is known to be."""
+    """Check arrays as `check` does for a file; `wrong` lists the problems already known."""
     arrays, wrong = dict(arrays), list(wrong)
     task = "next_character" if length else "classification"
     if (given := arrays.pop("task", None)) is not None:
@@ -127,13 +130,13 @@ def examine(
     for key in known:
         if task == "next_character":
             arrays[key] = arrays[key].astype(np.int32)
-        elif key[0] == "x" and arrays[key].ndim == 3:  # grey images without their channel axis
+        elif key[0] == "x" and arrays[key].ndim == 3:  # grey images without a channel axis
             arrays[key] = arrays[key][..., None]
     return Own(arrays, task, num_classes, sha256_of_arrays(dict(sorted(arrays.items())))), []
 
 
 def _load(path: Path) -> tuple[Arrays, list[str]]:
-    """The arrays that can be read, by key, and what is wrong with the others."""
+    """Read the arrays that can be read, by key, and list the problems of the others."""
     try:
         mode = os.stat(path).st_mode
     except OSError as error:
@@ -174,7 +177,7 @@ def _load(path: Path) -> tuple[Arrays, list[str]]:
 
 
 def _header(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> tuple[np.dtype, tuple[int, ...], int]:
-    """Type, shape and bytes of an array, header included, as its header has them."""
+    """The type, the shape and the number of bytes of an array, header included, according to its header."""
     with archive.open(member) as file:
         head = io.BytesIO(file.read(_HEADER))
     read = {
@@ -188,7 +191,7 @@ def _header(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> tuple[np.dtype
 
 
 def _memory() -> int:
-    """Bytes of this machine's memory."""
+    """The size of this machine's memory in bytes."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else 1 << 40
 
 
@@ -197,7 +200,7 @@ def _is_ids(key: str, task: str) -> bool:
 
 
 def _rows(arrays: Arrays, part: str, task: str, length: int | None, num_classes: int | None) -> list[str]:
-    """What is wrong with the rows of one part by themselves."""
+    """List the problems of the rows of one part (train or test) by itself."""
     wrong = []
     x, y = arrays[f"x_{part}"], arrays[f"y_{part}"]
     if task == "next_character":
@@ -231,7 +234,7 @@ def _rows(arrays: Arrays, part: str, task: str, length: int | None, num_classes:
 
 
 def _train_and_test(arrays: Arrays, task: str) -> list[str]:
-    """Rows of one form; ids of one width are made of one type."""
+    """List a difference between training and test rows in shape or type; ids may differ in type."""
     train, test = arrays.get("x_train"), arrays.get("x_test")
     if train is None or test is None or not train.ndim or not test.ndim:
         return []
@@ -260,10 +263,13 @@ def _owners(arrays: Arrays, task: str) -> list[str]:
 
 
 def _labels(arrays: Arrays) -> list[str]:
-    """Of one's own data each class has rows to train on; a published name has its classes whatever is there."""
+    """List the problems of the labels of a user's own data, where each class needs rows to train on.
+
+    Files under the name of a published data set are not checked for this, because their classes are known.
+    """
     labels = [arrays.get(key, np.zeros(0)) for key in ("y_train", "y_test")]
     if any(y.ndim != 1 or y.dtype.kind not in "iu" or not y.size or y.min() < 0 for y in labels):
-        return []  # said before
+        return []  # already reported
     train, test = map(np.unique, labels)
     wrong = []
     if train[-1] != len(train) - 1:  # sorted, different and from 0 on

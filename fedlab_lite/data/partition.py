@@ -1,8 +1,8 @@
-"""How a pooled data set is dealt to clients; for DePRL see `capped`.
+"""Partitions of a pooled data set among clients; for DePRL's see `partition_deprl`.
 
-Each function returns `(train, test)`: two lists with one sorted array of sample indices a client. `iid`,
-`by_label` and `dirichlet` use every sample exactly once. Each is deterministic in `seed`, and raises `InputError` for
-what cannot be had.
+Each function returns `(train, test)`: two lists with one sorted array of sample indices per client. `iid`, `by_label`
+and `dirichlet` use every sample exactly once. Each is deterministic in `seed`, and raises `InputError` for a partition
+that is impossible.
 """
 
 import numpy as np
@@ -19,7 +19,7 @@ def check_num_clients(num_clients: int) -> None:
 
 
 def check_classes_per_client(classes_per_client: int, num_classes: int) -> None:
-    """Raise `InputError` unless a client can have so many different classes."""
+    """Raise `InputError` unless each client can have `classes_per_client` different classes."""
     if not 1 <= classes_per_client <= num_classes:
         raise InputError(
             f"classes_per_client is {classes_per_client}, but the data have {num_classes} classes; "
@@ -28,7 +28,7 @@ def check_classes_per_client(classes_per_client: int, num_classes: int) -> None:
 
 
 def apportion(weights: np.ndarray, total: int) -> np.ndarray:
-    """Integers in proportion to `weights` that sum to `total` exactly (largest remainders).
+    """Integers in proportion to `weights` that sum to exactly `total`, by the method of largest remainders.
 
     >>> apportion(np.array([1.0, 1.0, 2.0]), 6).tolist()
     [2, 1, 3]
@@ -41,7 +41,7 @@ def apportion(weights: np.ndarray, total: int) -> np.ndarray:
 
 
 def iid(y_train: np.ndarray, y_test: np.ndarray, num_clients: int, *, seed: int) -> tuple[Indices, Indices]:
-    """A random split in equal parts: sizes differ by at most one.
+    """Split at random into equal parts, whose sizes differ by at most one.
 
     >>> train, test = iid(np.zeros(7), np.zeros(3), 3, seed=0)
     >>> [len(i) for i in train], [len(i) for i in test]
@@ -64,13 +64,13 @@ def _split(order: np.ndarray, parts: int) -> Indices:
 def by_label(
     y_train: np.ndarray, y_test: np.ndarray, num_clients: int, classes_per_client: int, *, seed: int
 ) -> tuple[Indices, Indices]:
-    """Exactly `classes_per_client` distinct classes for each client (FeDEQ, Sec. V-A1; there "p classes").
+    """Give each client exactly `classes_per_client` distinct classes (FeDEQ, Sec. V-A1; there "p classes").
 
-    Each of the C classes has num_clients * p / C holders (C random ones of them one more where that is no integer),
-    who share its training and its test samples equally, so that a client's label mix is the same in both. CIFAR-10
-    with 100 clients and p = 2 gives each 500 training and 100 test samples.
+    Each of the C classes has num_clients * p / C holders. Where this is no integer, random classes have one holder
+    more. The holders of a class share its training and its test samples equally, so a client's label mix is the same in
+    both. CIFAR-10 with 100 clients and p = 2 gives each client 500 training and 100 test samples.
 
-    Asking for fewer places (num_clients * p) than classes is an error, since it would drop whole classes.
+    Fewer places (num_clients * p) than classes are an error, since whole classes would be lost.
 
     >>> y = np.repeat(np.arange(3), 4)
     >>> train, test = by_label(y, y, 6, 2, seed=0)
@@ -105,10 +105,10 @@ def by_label(
 
 
 def _deal(num_classes: int, num_clients: int, classes_per_client: int, rng: np.random.Generator) -> Indices:
-    """The holders of each class, in random order.
+    """Draw the holders of each class, in random order.
 
-    Each client takes the classes with the most places left, ties broken at random. The numbers of places left then
-    never differ by more than one, so none exceeds the number of clients still to come: distinct classes for all.
+    Each client takes the classes with the most places left, with ties broken at random. The numbers of places left then
+    never differ by more than one. So none exceeds the number of remaining clients, and all get distinct classes.
     """
     left = np.full(num_classes, num_clients * classes_per_client // num_classes)
     left[rng.permutation(num_classes)[: num_clients * classes_per_client % num_classes]] += 1
@@ -128,14 +128,15 @@ def by_class_cycle(
     seed: int,
     rows: tuple[int, int] | None = None,
 ) -> tuple[Indices, Indices]:
-    """FedReCo's clients: client c holds the classes (c + j) mod C, j < `classes_per_client`, and as many rows as all.
+    """FedReCo's partition: client c holds the classes (c + j) mod C, j < `classes_per_client`; all have equal size.
 
-    Published training and test rows are pooled in `y [n]`. A client's rows are equally many of each of its classes, to
-    within one, the first classes taking the odd ones. `rows` are how many each has for training and for testing, drawn
-    from them at random; None: 70 % and 30 % of the most that all can have. Where C divides `num_clients` and classes
-    are equally large, that deals every row: Fashion-MNIST gives 50 clients with 4 classes 980 and 420 each (the
-    reference code 979 and 421, by rounding), CIFAR-10 with 2 classes 840 and 360. Elsewhere the scarcest class decides
-    and rows are left out; the reference code trades rows between clients there until none is.
+    Published training and test rows are pooled in `y [n]`. A client has equally many rows of each of its classes, to
+    within one; its first classes have one more. `rows` gives the numbers of training and test rows per client, drawn
+    from the client's rows at random. None: 70 % and 30 % of the largest number that all clients can have. Where C
+    divides `num_clients` and classes are equally large, every row is used. Fashion-MNIST gives 50 clients with 4
+    classes 980 and 420 rows each (the reference code 979 and 421, by rounding), CIFAR-10 with 2 classes 840 and 360.
+    Otherwise the smallest class limits all and rows are left out. The reference code then moves rows between clients
+    until none is left out.
 
     >>> train, test = by_class_cycle(np.repeat(np.arange(4), 10), 4, 2, seed=0)
     >>> [len(i) for i in (*train, *test)], np.unique(np.repeat(np.arange(4), 10)[train[3]]).tolist()
@@ -155,7 +156,7 @@ def by_class_cycle(
     holds = place < classes_per_client
 
     def wanted(total: int) -> np.ndarray:
-        """`[clients, classes]`: how many of each class make up so many rows of each client."""
+        """The number of rows per client and class, `[clients, classes]`, if each client has `total` rows."""
         return np.where(holds, total // classes_per_client + (place < total % classes_per_client), 0)
 
     most = classes_per_client * int((available // holds.sum(0)).min()) + classes_per_client - 1
@@ -193,10 +194,10 @@ def dirichlet(
     min_size: int = 10,
     max_draws: int = 100,
 ) -> tuple[Indices, Indices]:
-    """Each class is shared out in proportions drawn from Dir(alpha), the same in train and test (Hsu et al. 2019).
+    """Divide each class in proportions drawn from Dir(alpha), the same in train and test (Hsu et al. 2019).
 
-    Small `alpha`: few classes a client; large: nearly iid. Proportions are drawn again until each client has at least
-    `min_size` training samples and one test sample, at most `max_draws` times.
+    A small `alpha` gives few classes per client, a large one is nearly iid. Proportions are drawn again until each
+    client has at least `min_size` training samples and one test sample, at most `max_draws` times.
     """
     rng = np.random.default_rng(seed)
     classes, (train_counts, test_counts) = label_counts(y_train, y_test, num_clients, alpha)
@@ -218,7 +219,10 @@ def dirichlet(
 def label_counts(
     y_train: np.ndarray, y_test: np.ndarray, num_clients: int, alpha: float
 ) -> tuple[np.ndarray, list[np.ndarray]]:
-    """The classes, and how many samples each has for training and for testing; what Dir(alpha) needs is checked."""
+    """The classes and their numbers of training and test samples.
+
+    Raises `InputError` where `num_clients` or `alpha` does not suit Dir(alpha).
+    """
     check_num_clients(num_clients)
     if not 0 < alpha < np.inf:
         raise InputError(f"alpha is {alpha}; the Dirichlet distribution needs a positive number, for example 0.5")
@@ -227,7 +231,7 @@ def label_counts(
 
 
 def deal(y: np.ndarray, classes: np.ndarray, counts: np.ndarray, rng: np.random.Generator) -> Indices:
-    """Random samples, `counts [classes, clients]` of them."""
+    """Draw random samples for each client, as many of each class as `counts [classes, clients]` says."""
     parts = [
         np.split(rng.permutation(np.flatnonzero(y == label)), np.cumsum(row)[:-1])
         for label, row in zip(classes, counts, strict=True)
@@ -236,7 +240,7 @@ def deal(y: np.ndarray, classes: np.ndarray, counts: np.ndarray, rng: np.random.
 
 
 def natural(owner_train: np.ndarray, owner_test: np.ndarray, num_clients: int, *, seed: int) -> tuple[Indices, Indices]:
-    """A client is a recorded writer or role; `num_clients` of those with training and test samples are drawn, in order.
+    """Draw `num_clients` recorded writers or roles that have training and test samples; each is one client, in order.
 
     >>> natural(np.array([7, 8, 7]), np.array([8, 7, 7]), 2, seed=0)[0]
     [array([0, 2]), array([1])]

@@ -1,4 +1,4 @@
-"""DePRL's partition: unequal shares of every class, in which no client gets more once it has its part of the whole."""
+"""DePRL's partition: unequal shares of every class, in which a client gets no more once it has its equal part."""
 
 import numpy as np
 
@@ -9,22 +9,23 @@ from fedlab_lite.util import InputError
 def dirichlet_capped(
     y_train: np.ndarray, y_test: np.ndarray, num_clients: int, alpha: float, *, seed: int, max_draws: int = 1000
 ) -> tuple[Indices, Indices, int]:
-    """DePRL's clients: class by class in proportions drawn from Dir(alpha), of which a client that is full gets none.
+    """Divide class by class in proportions drawn from Dir(alpha), in which a client that is full gets no share.
 
-    Full is who has n / num_clients of the n training samples from the classes before. All is drawn again until each
-    client has as many training samples as there are classes C. The test samples of a class are dealt in the same
-    proportions, and a client whose shares all round to none gets one. (The reference code means to, but draws anew for
-    the test samples; and it draws without end where few classes and a small `alpha` leave some client short each time,
-    as five classes, alpha 0.1 and 128 clients do.) After `max_draws` the draw that lacks fewest samples is taken, and
-    they are given.
+    A client is full when it has n / num_clients of the n training samples from the earlier classes. The whole draw is
+    repeated until each client has as many training samples as there are classes C. The test samples of a class are
+    divided in the same proportions. A client whose shares all round to zero gets one test sample. (The reference code
+    intends the same, but draws new proportions for the test samples. It also draws without end if each draw leaves some
+    client with too few samples. This happens with few classes and a small `alpha`, for example five classes, alpha 0.1
+    and 128 clients.)
+    After `max_draws` draws, the draw with the fewest missing samples is used, and those samples are moved.
 
-    Who is given a sample gets one of the class that it should have most of, from the client with most of that class
-    that can spare one.
+    A client that lacks a sample gets one of the class that it should have most of. It comes from the client with most
+    samples of that class that can spare one.
 
-    Returns: train, test, and how many training samples were given so.
+    Returns: train, test, and the number of training samples moved in this way.
 
-    Raises: `InputError` unless there are C training samples and one test sample a client, or for an `alpha` so small
-      that the clients which are not full get nothing at all.
+    Raises: `InputError` unless there are C training samples and one test sample per client, or for an `alpha` so small
+      that the clients that are not full get no samples.
 
     >>> y = np.repeat(np.arange(2), 50)
     >>> train, test, given = dirichlet_capped(y, y[::5], 4, 1.0, seed=0)
@@ -61,7 +62,7 @@ def dirichlet_capped(
 def _drawn(
     totals: np.ndarray, num_clients: int, alpha: float, rng: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Shares and counts `[classes, clients]`; both zero for a class that would fall to full clients alone."""
+    """Draw shares and counts `[classes, clients]`; both are zero for a class that would go to full clients only."""
     shares = rng.dirichlet(np.full(num_clients, alpha), len(totals))
     counts = np.zeros(shares.shape, int)
     for k, n in enumerate(totals):
@@ -73,10 +74,10 @@ def _drawn(
 
 
 def _give(counts: np.ndarray, wanted: np.ndarray, least: int) -> None:
-    """Bring every client to `least` samples in all of `counts [classes, clients]`, one by one, in place.
+    """Move samples, one by one and in place, until every client has `least` in `counts [classes, clients]`.
 
-    Of the class of which it is `wanted` that the client has most, from whoever has most of it and more than `least` in
-    all; the next class where nobody has.
+    A client gets samples of the class with its largest `wanted`. They come from the client that has most of this class
+    among those with more than `least` samples in total. Where there is no such client, the next class is used.
     """
     held = counts.sum(0)
     for client in np.flatnonzero(held < least):

@@ -1,4 +1,4 @@
-"""Rows: what clients hold, kept once in a pool, where padding them to the largest would cost much memory."""
+"""`Rows`: the rows of all clients, stored once in a pool, for data where padding would need too much memory."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -8,20 +8,20 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-POOL_BEYOND = 64 << 20  # bytes that padded rows may take before they are pooled
+POOL_BEYOND = 64 << 20  # the most bytes of padded rows; beyond, rows are pooled
 
 
 def counted(size: np.ndarray, length: int) -> np.ndarray:
-    """`[clients, length]`, True for the first `size` of each client."""
+    """A mask `[clients, length]`, True for the first `size` entries of each client."""
     return np.arange(length) < size[:, None]
 
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """Rows by their places in a pool; reads like the padded array `pool[place]`, without being one.
+    """Rows given by their places in a pool; they can be read like the padded array `pool[place]`.
 
-    Indexing chooses places and copies no row; `np.asarray` and `jnp.asarray` gather. The pool lies on every device.
+    Indexing selects places and copies no row; `np.asarray` and `jnp.asarray` gather. Every device holds the whole pool.
 
     Example:
       >>> held = Rows.of([np.ones((1, 2)), np.full((3, 2), 5.0)])
@@ -31,12 +31,12 @@ class Rows:
       [1.0, 0.0, 0.0]
     """
 
-    pool: Any  # [rows + 1, ...]; the last is zeros, where places are padding
-    place: Any  # [clients, n_max], or what indexing left of it; int32
+    pool: Any  # [rows + 1, ...]; the last row is zeros, for padding
+    place: Any  # int32 [clients, n_max], or a part of it after indexing
 
     @classmethod
     def of(cls, parts: list[np.ndarray]) -> "Rows":
-        """One `[n, ...]` a client."""
+        """Make `Rows` from one array `[n, ...]` per client."""
         size = np.array([len(part) for part in parts], np.int32)
         place = np.full((len(parts), size.max()), size.sum(), np.int32)
         place[counted(size, size.max())] = np.arange(size.sum())
@@ -63,7 +63,7 @@ class Rows:
         return jnp.asarray(self.pool)[self.place]
 
     def blocks(self) -> Iterator[np.ndarray]:
-        """Each client's rows, padded, one client after the other."""
+        """The padded rows of each client, one client after the other."""
         return (np.asarray(self[client]) for client in range(len(self)))
 
 
@@ -72,7 +72,7 @@ def is_rows(leaf: Any) -> bool:
 
 
 def apart(tree: Any) -> tuple[list, list, Callable[[list, list], Any]]:
-    """What of a tree is stacked over clients, what is a pool (None: no `Rows`), and what puts both together again.
+    """Split a tree into leaves stacked over clients and pools (None: not `Rows`); also return the inverse function.
 
     >>> stacked, pools, together = apart({"x": Rows.of([np.ones((1, 2))] * 3), "n": np.ones(3)})
     >>> [leaf.shape for leaf in stacked], pools[0], pools[1].shape

@@ -1,8 +1,8 @@
-"""Embedded text `roles`, in place of Shakespeare: one grammar for all, and to each role its own words and habits.
+"""Embedded text `roles`, in place of Shakespeare: one grammar for all roles, but each has its own words and habits.
 
-All roles build sentences by the same templates from the same coined words, so that learning together pays: one role
-alone has not seen most of them. Yet after the same characters roles go on differently, since each has its favourite
-words, names of its own, a spelling, punctuation, capitals and length of line, so that personalisation pays too.
+All roles build sentences by the same templates from the same invented words. Learning together helps, because one role
+alone contains few of these words. Personalisation helps too, because roles continue the same characters differently.
+Each role has its favourite words, its own names, spelling, punctuation, capitals and length of line.
 """
 
 import re
@@ -32,7 +32,7 @@ _COINED = {"N": 500, "V": 250, "A": 250}  # how many of each
 _ONSETS = "b br c ch cl d f fl g gr h l m n p pl pr qu r s sh sl st t th tr v w wh"
 _VOWELS = "a a e e i i o o u ai ea ee oo ou"
 _CODAS = "ck d ft ld ll m mp n nd ng nt p r rd rn rt s sh sk st t th ve"
-_SPELLINGS = (  # the usual one, and that of some roles
+_SPELLINGS = (  # the usual spelling, and that of some roles
     *(("th", "t'"), ("st", "sht"), ("ea", "ee"), ("ou", "ow"), ("oo", "u"), ("ai", "ay"), ("ck", "kk"), ("er", "ur")),
     *(("ng", "n'"), ("qu", "kw"), ("ld", "l'"), ("sh", "sch"), ("v", "w"), ("c", "k"), ("and ", "& "), ("i", "y")),
     *(("rn", "r'n"), ("ly", "lie"), ("my ", "me "), (" is ", " be "), (" the ", " th' "), ("not", "never")),
@@ -41,11 +41,12 @@ _STOPS = (".", "!", "?", ";", ":", ",", " -", "...", "!!")
 
 
 def roles(num_roles: int, *, seed: int = 0) -> Pool:
-    """Speeches of `num_roles` roles as windows of 16 characters, x and y int32 `[n, 16]` (y is x one position later).
+    """Make speeches of `num_roles` roles, as windows of 16 characters: x and y int32 `[n, 16]` (y one position later).
 
-    Ids are those of `text`, 0 is padding. Training windows a role follow FeDEQ's Table I: more than 100, mean 465 and
-    standard deviation 506, an eighth as many more for test; `owner_train` and `owner_test` number the roles. The words
-    and the grammar do not depend on `seed`; the roles do. Raises `InputError` for fewer than one role.
+    Ids are those of `text`; 0 is padding. The numbers of training windows per role follow FeDEQ's Table I: more than
+    100, mean 465 and standard deviation 506. There are an eighth as many test windows. `owner_train` and `owner_test`
+    number the roles. The words and the grammar do not depend on `seed`; the roles do. Raises `InputError` for fewer
+    than one role.
     """
     if num_roles < 1:
         raise InputError(f"num_roles is {num_roles}; there must be at least one")
@@ -66,7 +67,7 @@ def _roles(num_roles: int, seed: int) -> dict[str, np.ndarray]:
 
 
 def _loquacity(num_roles: int, rng: np.random.Generator) -> np.ndarray:
-    """Training windows of each role: skewed, with the mean and deviation of FeDEQ's Table I."""
+    """Draw the number of training windows per role: skewed, with the mean and deviation of FeDEQ's Table I."""
     even = (rng.permutation(num_roles) + rng.random(num_roles)) / num_roles
     drawn = np.exp([1.2 * NormalDist().inv_cdf(u) for u in even.clip(1e-6, 1 - 1e-6)])
     spread = drawn.std() if num_roles > 1 else 1.0
@@ -75,7 +76,7 @@ def _loquacity(num_roles: int, rng: np.random.Generator) -> np.ndarray:
 
 
 def _cut(speeches: Iterator[str], n: int, rng: np.random.Generator) -> np.ndarray:
-    """Ids that make `n` windows, of which the last may have padding; the last speech breaks off."""
+    """Take ids for `n` windows, of which the last may have padding; the last speech may be cut."""
     length = 1 + text.LENGTH * n - int(rng.integers(text.LENGTH - 1))
     taken, total = [], 0
     while total < length:
@@ -89,16 +90,16 @@ def _cut(speeches: Iterator[str], n: int, rng: np.random.Generator) -> np.ndarra
 
 
 def _lexicon() -> dict[str, list[str]]:
-    """The words that all roles share, by the letter of their place in a sentence."""
+    """The words that all roles share, by the letter that stands for them in a sentence template."""
     rng = np.random.default_rng([VERSION, text.NUM_IDS])
     given = {kind: words.split() for kind, words in _GIVEN.items()}
     return given | {kind: _coin(n, rng) for kind, n in _COINED.items()}
 
 
 def _coin(n: int, rng: np.random.Generator) -> list[str]:
-    """`n` different words of two or three syllables."""
+    """Invent `n` different words of two or three syllables."""
     onsets, vowels, codas = _ONSETS.split(), _VOWELS.split(), _CODAS.split()
-    words: dict[str, None] = {}  # in the order they were coined
+    words: dict[str, None] = {}  # in the order of invention
     while len(words) < n:
         syllables = [str(rng.choice(onsets) + rng.choice(vowels)) for _ in range(rng.integers(2, 4))]
         words["".join(syllables) + str(rng.choice(codas))] = None
@@ -106,7 +107,7 @@ def _coin(n: int, rng: np.random.Generator) -> list[str]:
 
 
 def _speeches(lexicon: dict[str, list[str]], rng: np.random.Generator) -> Iterator[str]:
-    """One role, speaking without end."""
+    """Draw one role and yield its speeches without end."""
     names = [name.title() for name in _coin(8, rng)]
     words = {kind: _favouring(known, 0.4, rng) for kind, known in (lexicon | {"N": names + lexicon["N"]}).items()}
     calls = _favouring(names, 0.5, rng)
@@ -133,7 +134,7 @@ def _speeches(lexicon: dict[str, list[str]], rng: np.random.Generator) -> Iterat
 
 
 def _favouring(words: Sequence[str], own: float, rng: np.random.Generator) -> Iterator[str]:
-    """Words without end: Zipf's law in the order given, of which the share `own` goes to a few favourites."""
+    """Yield words without end: by Zipf's law in the given order, with the share `own` for a few favourites."""
     weights = (1 - own + own * rng.gamma(0.05, 20, len(words))) / np.arange(20, 20 + len(words))
     while True:
         yield from (words[k] for k in rng.choice(len(words), 256, p=weights / weights.sum()))

@@ -1,7 +1,7 @@
-"""Real data sets by name: anyone's own `<name>.npz` (`own`), or official files, checked before a byte is believed.
+"""Real data sets by name: a user's own `<name>.npz` (see `npz`), or official files, verified by their checksums.
 
-Looked for in `$FEDLAB_DATA`. What is not there is a `MissingDataError` that names the ways to get it; nothing ever
-stands in for it, and where both are there, `names` asks which is meant.
+They are looked for in `$FEDLAB_DATA`. A missing data set is a `MissingDataError` that lists the ways to get it. No
+other data ever replace it. Where an own file and official files both exist, `which` asks which one is meant.
 """
 
 import hashlib
@@ -26,7 +26,7 @@ from fedlab_lite.data.formats import (
 from fedlab_lite.data.npz import NPZ_KEYS, OWNERS, has_own, own_file, own_files
 from fedlab_lite.util import CorruptFileError, FedlabError, InputError, MissingDataError, choose, data_dir
 
-EMBEDDED = ("glyphs", "digits", "textures", "textures100", "motion", "roles")  # made here; they need no files
+EMBEDDED = ("glyphs", "digits", "textures", "textures100", "motion", "roles")  # generated; they need no files
 
 
 class Status(NamedTuple):
@@ -40,7 +40,7 @@ class Status(NamedTuple):
 
 @dataclass(frozen=True)
 class File:
-    """A published file. `content` is the SHA-256 of what a .gz holds, for copies that were compressed anew."""
+    """A published file; `content` is the SHA-256 of the unpacked .gz, for copies that were compressed again."""
 
     name: str
     checksum: str  # "md5:..." or "sha256:..." of the file as published
@@ -49,16 +49,16 @@ class File:
 
 @dataclass(frozen=True)
 class Source:
-    """Where a data set is published, and how its files are read."""
+    """The place where a data set is published, and the reader of its files."""
 
     url: str  # of the folder
     files: tuple[File, ...]
     read: Callable[[list[Path]], Arrays]
     num_classes: int
     megabytes: int
-    unpacked: tuple[str, ...] = ()  # what `read` takes from the archive, or in its place (no checksum is published)
-    length: int = 0  # of a sequence, where samples are sequences of ids
-    package: str = ""  # of Debian and Ubuntu
+    unpacked: tuple[str, ...] = ()  # files that `read` takes, from the archive or beside it (no published checksum)
+    length: int = 0  # of a sequence, if samples are sequences of ids
+    package: str = ""  # name of the package in Debian and Ubuntu
     package_dir: str = ""
 
     def read_archive(self, paths: list[Path]) -> Arrays:
@@ -66,13 +66,13 @@ class Source:
 
 
 def load(name: str, kind: str = "") -> Pool:
-    """The whole of a real data set; `kind` is 'npz' (one's own file), 'official', or '': whichever is there.
+    """Load a whole real data set; `kind` is 'npz' (a user's own file), 'official', or '' (whichever exists).
 
-    Images are uint8 `[n, height, width, channels]`, motion is float32 `[n, 900]`, text (x and y) int32 `[n, 16]`; what
-    one's own file holds is up to it.
+    Images are uint8 `[n, height, width, channels]`, motion is float32 `[n, 900]`, text (x and y) int32 `[n, 16]`. A
+    user's own file may hold other shapes and types.
 
-    Raises `MissingDataError` (with the ways to get it), `CorruptFileError` (a checksum or a file that cannot be read),
-    `InputError` (unknown name, an .npz that does not keep to the schema, or a text with no role that speaks enough).
+    Raises `MissingDataError` (with the ways to get it), `CorruptFileError` (a wrong checksum or an unreadable file), or
+    `InputError` (unknown name, an .npz of the wrong form, or a text in which no role has enough windows).
 
     Example:
       >>> pool = load("fashion_mnist")  # doctest: +SKIP
@@ -100,12 +100,12 @@ def load(name: str, kind: str = "") -> Pool:
 
 
 def describe(name: str, kind: str = "") -> str:
-    """Where the rows of `load(name, kind)` come from, in words; raises as `load` does."""
+    """Describe in words where the rows of `load(name, kind)` come from; raises as `load` does."""
     return _words(name, *_there(name, kind))
 
 
 def _there(name: str, kind: str) -> tuple[str, list[Path]]:
-    """What is read for `name`: kind ('npz', 'official' or 'unpacked') and paths."""
+    """The kind ('npz', 'official' or 'unpacked') and the paths of the files that are read for `name`."""
     if kind != "npz" and not (kind == "" and has_own(name)):
         choose("data set", name, SOURCES)
         if (found := _find(name)) is not None:
@@ -131,13 +131,13 @@ def has_official(name: str) -> bool:
 
 
 def _read_own(name: str) -> npz.Own:
-    """One's own file; one that takes a published name keeps to its labels and its form."""
+    """Read a user's own file; under a published name it must have that data set's labels and form."""
     published = SOURCES.get(name)
     return npz.read_npz(own_file(name), *((published.num_classes, published.length) if published else ()))
 
 
 def status() -> list[Status]:
-    """What is on this machine, checksums included; a row a published data set, and one for each other own file."""
+    """The state of the data sets on this machine: one row per published data set and per other own file."""
     rows, published = [], {name: _find(name) for name in SOURCES}
     for name, found in published.items():
         if found is None:
@@ -170,7 +170,7 @@ def _own_status(name: str) -> Status:
 
 
 def fetch(name: str) -> list[Path]:
-    """Download the official files of `name` into `$FEDLAB_DATA`, unless they or an .npz are there; return the paths.
+    """Download the official files of `name` into `$FEDLAB_DATA`, unless they or an .npz exist; return the paths.
 
     A damaged file is reported, never overwritten or deleted. Raises `MissingDataError` when the download fails.
     """
@@ -192,7 +192,7 @@ def fetch(name: str) -> list[Path]:
         else:
             try:
                 pooch.retrieve(source.url + file.name, file.checksum, file.name, data_dir())
-            except ValueError as error:  # what pooch raises for a wrong checksum
+            except ValueError as error:  # pooch raises it for a wrong checksum
                 raise CorruptFileError(f"{source.url}{file.name}: {error}") from error
             except OSError as error:
                 raise MissingDataError(
@@ -203,7 +203,7 @@ def fetch(name: str) -> list[Path]:
 
 
 def how_to_get(name: str) -> str:
-    """Every way to get a data set, as text for an error message."""
+    """List every way to get a data set, as text for an error message."""
     source = SOURCES[name]
     files = " ".join(file.name for file in source.files)
     ways = [
@@ -222,7 +222,7 @@ def how_to_get(name: str) -> str:
 
 
 def _find(name: str) -> tuple[str, list[Path]] | None:
-    """The published files of `name` that are here: ("official" | "unpacked", paths), or None."""
+    """Find the published files of `name` on this machine: ("official" | "unpacked", paths), or None."""
     source = SOURCES[name]
     files = [file.name for file in source.files]
     candidates = [("official", data_dir(), files)]
@@ -268,7 +268,7 @@ def _reading(paths: list[Path], read: Callable[[list[Path]], Arrays]) -> Arrays:
         return read(paths)
     except FedlabError:
         raise
-    except Exception as error:  # whatever a damaged or crafted file makes of its reader
+    except Exception as error:  # a reader may raise anything for a damaged or crafted file
         raise unreadable(paths[0] if len(paths) == 1 else paths[0].parent, error) from error
 
 
@@ -354,6 +354,6 @@ SOURCES: dict[str, Source] = {
     ),
 }
 
-KNOWN_COPIES = {  # SHA-256 of the arrays of an .npz -> what to call it
+KNOWN_COPIES = {  # SHA-256 of the arrays of an .npz -> its name
     "902491f3c3e3ab713c864b577b3691b4b303d9f3f2bf6fff0a37eb87494873b3": "cifar10 (jpeg copy)",
 }

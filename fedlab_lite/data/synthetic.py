@@ -1,9 +1,9 @@
-"""Embedded data: made here from a seed in a few seconds, with no download, and kept in `$FEDLAB_CACHE/embedded`.
+"""Embedded images: generated from a seed in a few seconds, without a download, and cached in `$FEDLAB_CACHE/embedded`.
 
-`glyphs` stands in for FEMNIST (28x28x1, 62 classes, naturally divided by writer), `digits` for Fashion-MNIST (28x28x1,
-10 classes, pooled), `textures` for CIFAR-10/100 (32x32x3, pooled); text is made in `roles`, motion in `motion`. None is
-meant to look like the real thing, only to be as hard: a central network does well, one client alone clearly less, and
-clients differ in the classes they see and in how they draw them.
+`glyphs` replaces FEMNIST (28x28x1, 62 classes, naturally divided by writer), `digits` Fashion-MNIST (28x28x1, 10
+classes, pooled), `textures` CIFAR-10/100 (32x32x3, pooled). Embedded text is made in `roles`, motion in `motion`. They
+need not look like the real data, but should be of similar difficulty. A central network is accurate and one client
+alone is clearly less accurate. Clients differ in their classes and in how they draw them.
 """
 
 import contextlib
@@ -17,7 +17,7 @@ import numpy as np
 from fedlab_lite.data.container import Pool
 from fedlab_lite.util import InputError, OutputError, cache_dir, write_atomic
 
-VERSION = 2  # raise it whenever the samples change, so that no cached file is read as the new data
+VERSION = 2  # increase it whenever the samples change, so that no old cached file is used for new data
 CHARACTERS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 TYPEFACES = (
     *(f"DejaVuSans{style}" for style in ("", "-Bold", "-Oblique", "-BoldOblique")),
@@ -27,11 +27,11 @@ TYPEFACES = (
     *("cmr10", "cmb10", "cmss10", "cmtt10", "cmti10"),
 )
 _CELL = 48  # pixels: height and width of a rendered glyph
-_CHUNK = 64  # samples worked on at a time, so that they stay in the processor's cache
+_CHUNK = 64  # samples processed at a time, so that they stay in the processor's cache
 
 
 def cached(name: str, build: Callable[[], dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
-    """What `build` returns, from `$FEDLAB_CACHE/embedded/<name>.npz` if it can be read there; else it is put there."""
+    """Return the result of `build`, read from `$FEDLAB_CACHE/embedded/<name>.npz`, or built and then stored there."""
     path = cache_dir() / "embedded" / f"{name}.npz"
     unreadable = (OSError, ValueError, EOFError, zipfile.BadZipFile)
     with contextlib.suppress(*unreadable), open(path, "rb") as file, np.load(file) as content:
@@ -41,13 +41,13 @@ def cached(name: str, build: Callable[[], dict[str, np.ndarray]]) -> dict[str, n
     arrays = build()
     buffer = io.BytesIO()
     np.savez(buffer, **arrays)
-    with contextlib.suppress(OutputError):  # without a cache it is only slower
+    with contextlib.suppress(OutputError):  # without the cache the next call is only slower
         write_atomic(path, buffer.getbuffer())
     return arrays
 
 
 def check_sizes(name: str, train_size: int, test_size: int) -> None:
-    """Raise `InputError` where a set that is made to order would have no samples."""
+    """Raise `InputError` if a generated data set would have no training or no test samples."""
     for kind, size in (("training", train_size), ("test", test_size)):
         if size < 1:
             raise InputError(f"{name}: {size} {kind} samples asked for; there must be at least one")
@@ -57,12 +57,12 @@ def check_sizes(name: str, train_size: int, test_size: int) -> None:
 
 
 def glyphs(num_writers: int, *, seed: int = 0) -> Pool:
-    """Characters 0-9 A-Z a-z, uint8 `[n, 28, 28, 1]`, by `num_writers` writers of unequal diligence.
+    """Make characters 0-9 A-Z a-z, uint8 `[n, 28, 28, 1]`, by `num_writers` writers with different sample counts.
 
-    A writer has a typeface (and now and then borrows another), a slant, weight, size, rotation and hand (a smooth warp,
-    and one more for each character), an amount of noise and favourite characters. Samples a writer follow FeDEQ's
-    Table I: mean 194 and standard deviation 73 in training, about a tenth as many in test. `owner_train` and
-    `owner_test` number the writers.
+    Each writer has a typeface (and sometimes uses another), a slant, weight, size and rotation. A writer also has a
+    hand (a smooth warp, and a further one per character), an amount of noise and favourite characters. The numbers of
+    samples per writer follow FeDEQ's Table I: mean 194 and standard deviation 73 in training, about a tenth as many in
+    test. `owner_train` and `owner_test` number the writers.
     """
     if num_writers < 1:
         raise InputError(f"num_writers is {num_writers}; there must be at least one")
@@ -90,7 +90,7 @@ def _glyphs(num_writers: int, seed: int) -> dict[str, np.ndarray]:
 
 
 def digits(train_size: int, test_size: int, *, seed: int = 0) -> Pool:
-    """The ten digits of `glyphs` by 50 writers, nobody's in particular; all equally often (to within one)."""
+    """Make the ten digits of `glyphs` by 50 writers, without owners, all equally often (to within one)."""
     check_sizes("digits", train_size, test_size)
     name = f"digits-v{VERSION}-train{train_size}-test{test_size}-seed{seed}"
     arrays = cached(name, lambda: _digits(train_size, test_size, seed))
@@ -106,7 +106,7 @@ def _digits(train_size: int, test_size: int, seed: int) -> dict[str, np.ndarray]
 
 
 def _diligence(num_writers: int, rng: np.random.Generator) -> np.ndarray:
-    """Training and test samples of each writer: skewed, with the mean and deviation of FeDEQ's Table I."""
+    """Draw the number of samples per writer, training and test: skewed, with the moments of FeDEQ's Table I."""
     drawn = rng.gamma(7.0, size=num_writers)
     spread = drawn.std() if num_writers > 1 else 1.0
     return np.maximum(30, np.round(216.4 + 81.4 * (drawn - drawn.mean()) / spread)).astype(int)
@@ -154,13 +154,13 @@ def _write(owner: np.ndarray, y: np.ndarray, num_writers: int, rng: np.random.Ge
 
 
 def _upsampling(size: int, knots: int) -> np.ndarray:
-    """`[size, knots]`: linear interpolation of values at `knots` equally spaced points."""
+    """The matrix `[size, knots]` of linear interpolation from values at `knots` equally spaced points."""
     place = np.linspace(0, knots - 1, size, dtype=np.float32)[:, None]
     return (1 - abs(place - np.arange(knots, dtype=np.float32))).clip(0)
 
 
 def _sample(images: np.ndarray, first: np.ndarray, row: np.ndarray, column: np.ndarray) -> np.ndarray:
-    """Bilinear interpolation in flattened square images of side `_CELL`, each starting at index `first [n]`."""
+    """Interpolate bilinearly in flattened square images of side `_CELL`, each starting at index `first [n]`."""
     row, column = row.clip(0, _CELL - 1.001), column.clip(0, _CELL - 1.001)
     top, left = row.astype(np.int32), column.astype(np.int32)
     below, right = row - top, column - left
@@ -171,7 +171,7 @@ def _sample(images: np.ndarray, first: np.ndarray, row: np.ndarray, column: np.n
 
 
 def _outlines() -> np.ndarray:
-    """Every character in every typeface, slightly blurred: `[faces, 62, 48, 48]` in [0, 1], on a common base line."""
+    """Render every character in every typeface, slightly blurred: `[faces, 62, 48, 48]` in [0, 1], on one base line."""
     import matplotlib
     from matplotlib.backends.backend_agg import RendererAgg
     from matplotlib.font_manager import get_font
@@ -208,12 +208,12 @@ def _outlines() -> np.ndarray:
 
 
 def textures(num_classes: int, train_size: int, test_size: int, *, seed: int = 0) -> Pool:
-    """Coloured things before a background, uint8 `[n, 32, 32, 3]`, all classes equally often (to within one).
+    """Make coloured objects before a background, uint8 `[n, 32, 32, 3]`, all classes equally often (to within one).
 
-    A class is two families, and a family one of 20 pairs of outline (a disc with 0, 2, ... 5 lobes) and surface
-    (stripes, checks, rings, zigzag); with 100 classes also one of ten hues. Every outline and every surface occurs in
-    several classes, so that neither alone tells what it is; place, size, rotation, light, background and noise vary
-    freely. Classes do not depend on `seed`; samples do.
+    A class consists of two families. A family is one of 20 pairs of outline (a disc with 0, 2, ... 5 lobes) and surface
+    (stripes, checks, rings, zigzag). With 100 classes it also has one of ten hues. Every outline and every surface
+    occurs in several classes, so neither alone determines the class. Position, size, rotation, light, background and
+    noise vary freely. Classes do not depend on `seed`; samples do.
     """
     if num_classes not in (10, 100):
         raise InputError(f"textures come in 10 or 100 classes, not {num_classes}")

@@ -1,4 +1,4 @@
-"""Text as next-character prediction: the 90 ids of TFF and FedJax, and windows of 16 of them, role by role."""
+"""Text for next-character prediction: the 90 ids of TFF and FedJax, and windows of 16 ids, role by role."""
 
 from collections.abc import Mapping, Sequence
 
@@ -11,17 +11,17 @@ PAD, BOS, EOS = 0, 1, 2  # padding, beginning and end of a snippet
 CHARACTERS = "dhlptx@DHLPTX $(,048cgkoswCGKOSW[_#'/37;?bfjnrvzBFJNRVZ\"&*.26:\naeimquyAEIMQUY]!%)-159\r"  # 3 ... 88
 OOV = 3 + len(CHARACTERS)  # stands for every other character
 NUM_IDS = OOV + 1
-MORE_THAN = 100  # training windows that a role needs to count (FeDEQ, Sec. V-A1)
+MORE_THAN = 100  # a role needs more training windows than this to be used (FeDEQ, Sec. V-A1)
 
-_ID = np.full(129, OOV, np.int32)  # by code point; the last entry is that of all beyond ASCII
+_ID = np.full(129, OOV, np.int32)  # by code point; the last entry is for all code points beyond ASCII
 _ID[[ord(character) for character in CHARACTERS]] = np.arange(3, OOV)
 _SHOWN = np.array(["", "", "", *CHARACTERS, "\N{REPLACEMENT CHARACTER}"])
 
 
 def encode(text: str) -> np.ndarray:
-    r"""The ids `[len(text)]` int32 of the characters, `OOV` for those outside the vocabulary.
+    r"""Return the ids `[len(text)]` int32 of the characters, with `OOV` for those outside the vocabulary.
 
-    The vocabulary is that of TensorFlow Federated's tutorial on text generation, the ids are FedJax's.
+    The vocabulary is that of TensorFlow Federated's tutorial on text generation; the ids are FedJax's.
 
     >>> encode("Hi~\n").tolist()
     [11, 68, 89, 65]
@@ -30,7 +30,7 @@ def encode(text: str) -> np.ndarray:
 
 
 def decode(ids: np.ndarray) -> str:
-    """The text of `ids` (any shape): nothing for padding, beginning and end, U+FFFD for `OOV`.
+    """Return the text of `ids` (any shape), without padding, beginning and end, and with U+FFFD for `OOV`.
 
     Raises `InputError` for ids outside 0 ... 89.
 
@@ -44,7 +44,7 @@ def decode(ids: np.ndarray) -> str:
 
 
 def join(snippets: Sequence[str]) -> np.ndarray:
-    """One sequence of ids: every snippet between `BOS` and `EOS`, one after another.
+    """Join snippets into one sequence of ids, each snippet between `BOS` and `EOS`.
 
     >>> join(["d", ""]).tolist()
     [1, 3, 2, 1, 2]
@@ -57,9 +57,9 @@ def join(snippets: Sequence[str]) -> np.ndarray:
 
 
 def windows(ids: np.ndarray, length: int = LENGTH) -> tuple[np.ndarray, np.ndarray]:
-    """x and y, int32 `[n, length]`: `ids` cut into windows, and the same one position later.
+    """Cut `ids` into windows: x int32 `[n, length]`, and y, the same ids one position later.
 
-    n is (len(ids) - 1) / length, rounded up; what is missing in the last window is `PAD` in x and y, and never counts.
+    n is (len(ids) - 1) / length, rounded up. The rest of the last window is `PAD` in x and y, and never counts.
 
     Example (FedJax's own, https://fedjax.readthedocs.io/en/latest/fedjax.datasets.html):
       >>> x, y = windows(join(["dhlp", "t"]), length=3)
@@ -72,7 +72,7 @@ def windows(ids: np.ndarray, length: int = LENGTH) -> tuple[np.ndarray, np.ndarr
 
 
 def by_role(train: Mapping[str, Sequence[str]], test: Mapping[str, Sequence[str]]) -> dict[str, np.ndarray]:
-    """Windows of the snippets of each role: x and y `[n, 16]`, owner `[n]`, each for train and test.
+    """Make windows from the snippets of each role: x and y `[n, 16]`, owner `[n]`, each for train and test.
 
     Roles with at most 100 training windows or no test window are left out; the others are numbered in the order of
     their names. Raises `InputError` when no role is left.
@@ -96,7 +96,7 @@ def by_role(train: Mapping[str, Sequence[str]], test: Mapping[str, Sequence[str]
 
 
 def arrays_of(parts: Mapping[str, Sequence[tuple[np.ndarray, np.ndarray]]]) -> dict[str, np.ndarray]:
-    """The windows of all roles one after another; `parts` holds one (x, y) a role for 'train' and for 'test'."""
+    """Concatenate the windows of all roles; `parts` holds one (x, y) per role for 'train' and for 'test'."""
     arrays = {}
     for part, pairs in parts.items():
         arrays[f"x_{part}"], arrays[f"y_{part}"] = (np.concatenate(each) for each in zip(*pairs, strict=True))

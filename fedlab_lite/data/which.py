@@ -1,7 +1,7 @@
-"""What a data set's name means: embedded, official, or one's own file. Nothing ever stands in for what was asked.
+"""The meaning of a data set's name: embedded, official, or a user's own file; one never replaces another.
 
-A bare name is whatever there is one of. Where there are two, both are named, and `npz:digits`, `embedded:digits` or
-`official:cifar10` says which.
+A bare name is accepted if only one of these exists. If two exist, the error names both, and a prefix selects one:
+`npz:digits`, `embedded:digits` or `official:cifar10`.
 """
 
 import difflib
@@ -16,7 +16,7 @@ KINDS = ("embedded", "official", "npz")
 
 
 def split(dataset: str) -> tuple[str, str]:
-    """Kind ('' where the name does not say it) and bare name.
+    """The kind ('' for a name without a prefix) and the bare name.
 
     >>> split("npz:digits"), split("digits")
     (('npz', 'digits'), ('', 'digits'))
@@ -26,7 +26,7 @@ def split(dataset: str) -> tuple[str, str]:
 
 
 def check(dataset: str) -> None:
-    """Raise `InputError`, with what is near, for a name that no data set has. `npz:<name>` need not be here yet."""
+    """Raise `InputError`, suggesting similar names, for an unknown data set; `npz:<name>` need not exist yet."""
     kind, name = split(dataset)
     own_name = _is_file_name(name)
     if {"embedded": name in EMBEDDED, "official": name in sources.SOURCES, "npz": own_name}.get(kind, False):
@@ -45,7 +45,7 @@ def _is_file_name(name: str) -> bool:
 
 
 def kind_of(dataset: str) -> str:
-    """'embedded', 'official' or 'npz': which of them a name means here. Raises `InputError` where it may be two."""
+    """The kind that a name means here: 'embedded', 'official' or 'npz'; raises `InputError` if it may be two."""
     check(dataset)
     kind, name = split(dataset)
     if kind:
@@ -63,7 +63,7 @@ def kind_of(dataset: str) -> str:
 
 
 def describe(dataset: str) -> str:
-    """Where the rows come from, in words: 'embedded digits', 'own file mydigits.npz, sha256 ...'."""
+    """Describe in words where the rows come from: 'embedded digits', 'own file mydigits.npz, sha256 ...'."""
     kind, name = kind_of(dataset), split(dataset)[1]
     try:
         return f"embedded {name}" if kind == "embedded" else sources.describe(name, kind)
@@ -72,6 +72,6 @@ def describe(dataset: str) -> str:
 
 
 def stamp(dataset: str) -> object:
-    """Changes when one's own file of this name does."""
+    """A value that changes when the user's own file of this name does."""
     kind, name = split(dataset)
     return npz.stamp(own_file(name)) if kind in ("", "npz") else None

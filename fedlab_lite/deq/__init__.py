@@ -1,6 +1,6 @@
 """Deep equilibrium layers: solvers, implicit gradients, projections and diagnostics.
 
-This room needs nothing else of the package.
+Of the rest of the package it imports only `util`.
 """
 
 from fedlab_lite.deq.driver import Solution

@@ -1,4 +1,4 @@
-"""How an equilibrium map behaves around a point: its Jacobian's size, its spectral radius, its rate of convergence."""
+"""Diagnostics of an equilibrium map at a point: Jacobian norm, spectral radius and rate of convergence."""
 
 from collections.abc import Callable
 
@@ -32,13 +32,13 @@ def jacobian_norm(
     the relative standard deviation of the estimate is at most 1 / sqrt(2 num_probes).
 
     Args:
-      f: as in `fedlab_lite.deq.solvers`: pytree of [B, ...] leaves to the same, sample by sample.
+      f: as in `fedlab_lite.deq.solvers`: maps a pytree of [B, ...] leaves to one of equal shapes, sample by sample.
       z: the point.
-      key: of the probes.
-      num_probes: products with J.
+      key: draws the probes.
+      num_probes: number of products with J.
 
     Returns:
-      [B], one a sample.
+      [B], one number per sample.
 
     Raises:
       InputError: num_probes < 1.
@@ -58,16 +58,16 @@ def spectral_radius(
 ) -> Float[Array, " B"]:
     r"""The largest |eigenvalue| of df/dz, per sample, by the power method: v <- J v / ||J v||.
 
-    The estimate is the geometric mean of ||J v|| over the second half of the iterations, so that a complex pair, around
-    which the single factors swing, is averaged out. The error falls as 1 / num_iters at worst.
+    The estimate is the geometric mean of ||J v|| over the second half of the iterations. With a complex pair of
+    eigenvalues the single factors oscillate, and the mean removes this. The error falls as 1 / num_iters at worst.
 
     Args:
       f, z: as in `jacobian_norm`.
-      key: of the first vector.
-      num_iters: products with J, at least 1.
+      key: draws the first vector.
+      num_iters: number of products with J, at least 1.
 
     Returns:
-      [B]; 0 where the power method arrives at the zero vector.
+      [B]; 0 where the power method reaches the zero vector.
 
     Raises:
       InputError: num_iters < 1.
@@ -90,10 +90,10 @@ def spectral_radius(
 
 
 def convergence_rate(trace: Float[Array | np.ndarray, " max_iter *samples"]) -> Float[Array, "*samples"]:
-    """The factor by which the residual falls per iteration, the geometric mean over a trace of `Solution`.
+    """The factor by which the residual falls per iteration: the geometric mean over the trace of a `Solution`.
 
     Args:
-      trace: [max_iter, ...] residuals; entries that are not finite (after a sample stopped) do not count.
+      trace: [max_iter, ...] residuals; entries that are not finite (after a sample stopped) are ignored.
 
     Returns:
       [...]: (last / first)^(1 / (count - 1)); NaN with fewer than two finite residuals, or where the first is 0.

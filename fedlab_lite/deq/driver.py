@@ -1,4 +1,4 @@
-"""The loop that the solvers of `fedlab_lite.deq.solvers` share: evaluate, judge each sample, keep the best, go on."""
+"""The loop shared by the solvers of `fedlab_lite.deq.solvers`: evaluate, test each sample, keep the best, repeat."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -9,16 +9,16 @@ from jaxtyping import Array, Bool, Float, Int, PyTree, Shaped
 
 from fedlab_lite.util import InputError
 
-DIVERGED = 1e6  # a sample whose residual grows to this multiple of its best one is given up
+DIVERGED = 1e6  # a sample stops when its residual exceeds this multiple of its best residual
 
 
 class Solution(NamedTuple):
-    """What a solver found, for `B` samples.
+    """The result of a solver for `B` samples.
 
     Attributes:
       z: the best iterate of each sample (lowest residual), a pytree like `z0`.
       residual: ||f(z) - z||_2 of exactly that `z`; inf where `f` never gave a finite value.
-      iterations: int32, evaluations of `f` that the sample needed.
+      iterations: int32, number of evaluations of `f` that the sample needed.
       trace: the residual at each evaluation; inf where it was not finite, NaN after the sample stopped.
     """
 
@@ -30,8 +30,10 @@ class Solution(NamedTuple):
 
 @jax.custom_batching.custom_vmap
 def _any(active: Bool[Array, "..."]) -> Bool[Array, ""]:
-    """Whether any sample goes on. Under `vmap` the answer is one for the whole batch: the loop then has one condition
-    and its body runs as it stands, where a condition for each would make JAX select every array of the state again.
+    """Whether any sample continues, with one answer for the whole batch under `vmap`.
+
+    The loop then has one condition, and its body runs unchanged. With one condition per batch element JAX would add a
+    selection for every array of the state.
     """
     return jnp.any(active)
 
@@ -49,11 +51,11 @@ class _State(NamedTuple):
     active: Bool[Array, " B"]
     iterations: Int[Array, " B"]
     trace: Float[Array, "max_iter B"]
-    memory: PyTree  # of the method
+    memory: PyTree  # the method's own state
 
 
 def dot(x: Float[Array, "*x D"], y: Float[Array, "*y D"]) -> Float[Array, "..."]:
-    """Inner products over the last axis. XLA's CPU reductions are scalar; its matrix products are not."""
+    """Inner products over the last axis, as matrix products, because XLA's CPU reductions are not vectorised."""
     product = jnp.matmul(x[..., None, :], y[..., :, None], precision=jax.lax.Precision.HIGHEST)
     return product[..., 0, 0]
 
@@ -64,7 +66,7 @@ def norm(x: Float[Array, "*x D"]) -> Float[Array, "*x"]:
 
 
 def flatten(tree: PyTree[Shaped[Array, "B ..."]]) -> Shaped[Array, "B D"]:
-    """A pytree as one array (a reshape where there is one leaf)."""
+    """A pytree as one array [B, D]; for a single leaf this is a reshape."""
     leaves = [leaf.reshape(leaf.shape[0], -1) for leaf in jax.tree.leaves(tree)]
     return leaves[0] if len(leaves) == 1 else jnp.concatenate(leaves, axis=1)
 
@@ -104,10 +106,10 @@ def solve(
     max_iter: int,
     budget: Any,
 ) -> Solution:
-    """The driver: evaluate, judge each sample, keep the best, let the method propose the next iterate.
+    """Run the loop: evaluate, test each sample, keep the best, let the method propose the next iterate.
 
-    `memory(z) -> memory` makes the method's state for z [B, D], `update(memory, step, z, fz, g) -> (memory, next z)`
-    its move, where g = f(z) - z. It may produce nonsense for samples that have stopped: they are not moved.
+    `memory(z) -> memory` makes the method's state for z [B, D]. `update(memory, step, z, fz, g) -> (memory, next z)`
+    makes its step, where g = f(z) - z. Its values for stopped samples are ignored.
     """
     z0 = jax.tree.map(jnp.asarray, z0)
     flat = flatten(z0)

@@ -1,4 +1,4 @@
-r"""The equilibrium layer z* = g(z*; x) of FeDEQ's eq. (1) and five ways to differentiate it.
+r"""The equilibrium layer z* = g(z*; x) of FeDEQ's eq. (1), with five ways to differentiate it.
 
 With y the gradient of the loss at z* and J = dg/dz at (z*; x), the exact gradient is eq. (10), u^T dg/dtheta where u
 solves eq. (9), u = J^T u + y:
@@ -6,10 +6,10 @@ solves eq. (9), u = J^T u + y:
     implicit   u by a solver, as exact as its tolerance
     neumann    u = sum_{i<k} (J^T)^i y, the first k terms of that solution
     one_step   u = y, k = 1 of it: Jacobian-free backpropagation (Fung et al. 2022), FeDEQ's choice
-    phantom    k damped steps from z*, differentiated as they stand (Geng et al. 2021)
-    unrolled   all steps of plain iteration, differentiated as they stand: memory grows with their number
+    phantom    k damped steps from z*, differentiated step by step (Geng et al. 2021)
+    unrolled   all steps of plain iteration, differentiated step by step: memory grows with their number
 
-All but the last keep one evaluation (or k) of g for the backward pass, however long the solver took.
+All but the last store one evaluation of g (or k) for the backward pass, for any number of solver iterations.
 """
 
 import inspect
@@ -43,13 +43,13 @@ def _add(a: PyTree, b: PyTree) -> PyTree:
 
 
 def _hooked(adjoint: Callable, vjp: Callable, budget: Int[ArrayLike, "..."] | None, z: PyTree) -> PyTree:
-    """z, whose backward pass turns its gradient y into u = adjoint(u -> J^T u, y, budget).
+    """z with a backward pass that turns its gradient y into u = adjoint(u -> J^T u, y, budget).
 
-    Only z has a derivative of our own, not the layer: z = f(params, x, z*) stays an ordinary evaluation, so JAX itself
-    carries u on to `params`, `x` and all that `f` closes over, none of which a rule for the whole layer could name.
+    Only z has a custom derivative, not the layer. z = f(params, x, z*) stays an ordinary evaluation, so JAX itself
+    passes u on to `params`, `x` and all that `f` closes over. A custom rule for the whole layer could not name these.
 
-    `vjp`, a pytree of what J^T u needs, and `budget` are arguments: no tracer is closed over, so that the backward
-    pass may run after an enclosing vmap has ended.
+    `vjp`, a pytree of what J^T u needs, and `budget` are arguments. No tracer is closed over, so the backward pass may
+    run after an enclosing vmap has ended.
     """
 
     @jax.custom_vjp
@@ -65,7 +65,7 @@ def _hooked(adjoint: Callable, vjp: Callable, budget: Int[ArrayLike, "..."] | No
 
 
 def _implicit(solver: str, tol: float, max_iter: int, options: dict[str, Any]) -> Callable:
-    """u = J^T u + y by one of `BACKWARD_SOLVERS`, started at y (one-step's answer)."""
+    """The solution of u = J^T u + y by one of `BACKWARD_SOLVERS`, started at y (the one-step gradient)."""
 
     def by_iteration(transposed, y, budget):
         found = SOLVERS[solver](
@@ -135,22 +135,22 @@ def equilibrium(
 ) -> tuple[PyTree[Float[Array, "B ..."]], Solution]:
     r"""An equilibrium layer: z = f(params, x, z*) at the fixed point z* that the solver finds.
 
-    The value is one evaluation past the solver's, so the gradient with respect to `params` and `x` is that of this
-    evaluation with u of eq. (9), or what stands for it, in place of y.
+    The value is one evaluation after the solver's last one. The gradient with respect to `params` and `x` is that of
+    this evaluation, with u of eq. (9), or its approximation, in place of y.
 
     Args:
       f: `f(params, x, z) -> z`, acting on each sample of axis 0 by itself. What it closes over is differentiated too.
       params, x: pytrees; both receive gradients.
-      z0: where the solver starts, a pytree of [B, ...] leaves; the z of the step before is a warm start. No gradient.
+      z0: the solver's start, a pytree of [B, ...] leaves; an earlier z is a warm start. It receives no gradient.
       solver: one of `SOLVERS`; 'unrolled' always takes plain steps.
       gradient: one of `GRADIENTS`.
       tol, relative, max_iter: of the forward solver; 'unrolled' takes `max_iter` steps. See `backward_tol`.
-      budget: evaluations that these samples may have in the forward pass, and products with J^T in the backward pass
-        of 'implicit' (as many as FL-DEQ's Sec. IV-A gives both), a number or `[B]`; None: as many as the two
-        `max_iter` say. It stands for how strong a device is, and is data of a compiled program.
-      solver_options: further ones of that solver, e.g. {'m': 5, 'beta': 1.0} or the same as pairs.
-      backward_solver: of 'implicit', one of `SOLVERS` or 'gmres'. The former treat samples one by one; GMRES takes the
-        batch as one system. A sample whose adjoint gives nothing finite falls back to the one-step gradient.
+      budget: most evaluations for these samples in the forward pass, and most products with J^T in the backward pass
+        of 'implicit' (FL-DEQ's Sec. IV-A gives both the same number). A number or `[B]`; None: the two `max_iter`.
+        It models how fast a device is. It is data of a compiled program.
+      solver_options: further options of that solver, e.g. {'m': 5, 'beta': 1.0} or the same as pairs.
+      backward_solver: of 'implicit', one of `SOLVERS` or 'gmres'. The former treat each sample by itself; GMRES takes
+        the batch as one system. A sample whose adjoint is not finite gets the one-step gradient.
       backward_tol: of 'implicit', relative residual of eq. (9). Relative error of the whole gradient in float32,
         measured with DEQ-MLP's cell and 50 samples, B in the ball of kappa 0.95 (B symmetric of radius 0.9):
 
@@ -160,9 +160,9 @@ def equilibrium(
             1e-5, 1e-5             7e-6              7e-6
 
         These are medians. One unit that the tolerance leaves on the wrong side of ReLU's kink makes it 1.6e-2.
-      backward_max_iter: of 'implicit', products with J^T at most.
-      backward_options: further ones of the backward solver ('restart' for gmres).
-      k: steps of 'phantom', terms of 'neumann'.
+      backward_max_iter: of 'implicit', the most products with J^T.
+      backward_options: further options of the backward solver ('restart' for gmres).
+      k: number of steps of 'phantom', or of terms of 'neumann'.
       damping: of 'phantom': z <- (1 - damping) z + damping f(z), in (0, 1].
 
     Returns:

@@ -1,4 +1,4 @@
-"""The l-infinity ball of FeDEQ's eq. (4), which keeps an equilibrium layer a contraction."""
+"""Projection onto the l-infinity ball of FeDEQ's eq. (4), which keeps an equilibrium layer a contraction."""
 
 import jax
 import jax.numpy as jnp
@@ -11,18 +11,18 @@ def project_linf(B: Float[ArrayLike, "..."], kappa: float = 0.95, *, axis: int =
     r"""The matrix nearest to B (Frobenius norm) whose infinity norm is at most kappa.
 
     \[ \min_A \tfrac12 \|A - B\|_F^2 \quad \text{s.t.} \quad \|A\|_\infty = \max_i \sum_j |A_{ij}| \le \kappa. \]
-    It falls apart into one projection onto an l1 ball a row, A_ij = sign(B_ij) max(|B_ij| - t_i, 0) with t_i = 0 for a
-    row inside the ball (left as it is, bit by bit). Newton's method on t_i (Michelot 1986) rises from 0 to the exact
-    threshold in a handful of passes; it replaces the paper's bisection, and the sort of
-    `optax.projections.projection_l1_ball`, which gives the same and takes 25 times as long on a CPU. Row sums keep
-    kappa to its own rounding, however large the entries of B are. Forward derivatives only: the passes are a loop.
+    It consists of one projection onto an l1 ball per row, A_ij = sign(B_ij) max(|B_ij| - t_i, 0). A row inside the
+    ball has t_i = 0 and stays bit for bit the same. Newton's method on t_i (Michelot 1986) rises from 0 to the exact
+    threshold in a few passes. It replaces the paper's bisection. The sort of `optax.projections.projection_l1_ball`
+    gives the same result and takes 25 times as long on a CPU. Row sums equal kappa up to its own rounding, for any size
+    of the entries of B. Only forward derivatives exist, because the passes are a loop.
 
-    eq. (3) computes B z with z a column. A layer that computes `z @ W` has B = W^T: `project_linf(W, axis=0)`.
+    Eq. (3) computes B z with z a column. A layer that computes `z @ W` has B = W^T: `project_linf(W, axis=0)`.
 
     Args:
       B: [n, m] matrix; vmap over further axes.
       kappa: radius, in (0, 1).
-      axis: the one that is summed over: 1 for B as in the paper, 0 for a kernel stored as [in, out].
+      axis: the axis to sum over: 1 for B as in the paper, 0 for a kernel stored as [in, out].
 
     Returns:
       The projection, shaped like B.
@@ -45,8 +45,8 @@ def project_linf(B: Float[ArrayLike, "..."], kappa: float = 0.95, *, axis: int =
     total = jnp.sum(size, axis=axis, keepdims=True)
     largest = jnp.max(size, axis=axis, keepdims=True, initial=0)
     outside = total > kappa
-    # Next to an entry far above kappa, size - t has no digits left. As t is at least largest - kappa, such a row is
-    # measured from there: its entries then lie between 0 and kappa, and so does its threshold.
+    # In a row with an entry far above kappa, size - t loses all its digits. As t is at least largest - kappa, this
+    # amount is subtracted first: the row's entries then lie between 0 and kappa, and so does its threshold.
     size = jnp.where(largest > kappa, jnp.maximum(kappa - (largest - size), 0), size)
 
     def newton(state):
@@ -56,8 +56,8 @@ def project_linf(B: Float[ArrayLike, "..."], kappa: float = 0.95, *, axis: int =
         new = jnp.where(outside, excess / jnp.maximum(jnp.sum(kept, axis=axis, keepdims=True), 1), 0)
         return jnp.maximum(new, t), jnp.any(new > t)
 
-    start = jnp.where(outside & (largest <= kappa), (total - kappa) / jnp.shape(B)[axis], 0)  # the step that keeps all
+    start = jnp.where(outside & (largest <= kappa), (total - kappa) / jnp.shape(B)[axis], 0)  # the step if all are kept
     t, _ = jax.lax.while_loop(lambda s: s[1], newton, (start, jnp.any(outside)))
     size = jnp.maximum(size - t, 0)
-    left = jnp.where(outside, jnp.sum(size, axis=axis, keepdims=True), kappa)  # t's rounding, once for each entry kept
+    left = jnp.where(outside, jnp.sum(size, axis=axis, keepdims=True), kappa)  # rounding of t, once per kept entry
     return jnp.where(outside, jnp.sign(B) * (size * (kappa / left)), B)

@@ -1,9 +1,9 @@
-r"""Fixed points `z = f(z)` of a batch of samples: plain iteration, Anderson acceleration, Broyden's method.
+r"""Solvers for fixed points `z = f(z)` of a batch of samples: plain iteration, Anderson acceleration, Broyden's method.
 
-The three share one driver (`fedlab_lite.deq.driver`), one signature and one result. Samples lie on axis 0 and are
-solved independently: each stops on its own residual and is frozen from then on, so that a result never depends on which
-other samples share its batch. Everything may be jitted, and vmapped over clients and seeds. Nothing here is meant to be
-differentiated: `fedlab_lite.deq.implicit` has the gradients.
+The three share one driver (`fedlab_lite.deq.driver`), one signature and one type of result. Samples lie on axis 0 and
+are solved independently. Each stops on its own residual and does not change afterwards, so a result never depends on
+the other samples of the batch. All solvers work under `jit`, and under `vmap` over clients and seeds. They are not
+meant to be differentiated: `fedlab_lite.deq.implicit` has the gradients.
 
 Sources: Walker & Ni, "Anderson acceleration for fixed-point iterations" (2011); Broyden's "good" update in the
 limited-memory form of Bai et al., "Deep equilibrium models" (2019); FeDEQ, Sec. III-B1.
@@ -18,7 +18,7 @@ from fedlab_lite.deq.driver import Solution, check, dot, solve
 
 
 def _mix(weights: Float[Array, "m B"], history: Float[Array, "m B D"]) -> Float[Array, "B D"]:
-    """sum_i weights[i] history[i], unrolled, to be one pass over the history."""
+    """The sum over i of weights[i] history[i], unrolled so that it is one pass over the history."""
     return sum(w[:, None] * h for w, h in zip(weights, history, strict=True))
 
 
@@ -31,19 +31,19 @@ def fixed_point(
     max_iter: int = 30,
     budget: Int[ArrayLike, "..."] | None = None,
 ) -> Solution:
-    """Plain iteration z <- f(z).
+    """Solve z = f(z) by plain iteration z <- f(z).
 
     Args:
       f: maps a pytree of [B, ...] leaves to one of the same structure and shapes, sample by sample.
-      z0: where to start; the fixed point of the step before makes a warm start.
+      z0: where to start; the fixed point of an earlier step is a warm start.
       tol: a sample stops when ||f(z) - z||_2 <= tol, or tol * ||f(z)||_2 if `relative`.
       relative: measure the residual against ||f(z)||_2.
-      max_iter: evaluations of `f` after which the loop ends in any case.
-      budget: evaluations that these samples may have, 1 to `max_iter`, one number or `[B]`; unlike `max_iter` it is
-        data, so that one program serves devices of different strength (FL-DEQ, Sec. III-C). None: `max_iter`.
+      max_iter: the most evaluations of `f`; the loop always ends there.
+      budget: the most evaluations for these samples, 1 to `max_iter`, one number or `[B]`. Unlike `max_iter` it is
+        data, so one program serves faster and slower devices (FL-DEQ, Sec. III-C). None: `max_iter`.
 
     Returns:
-      `Solution`; a sample that did not converge, diverged or met a NaN has its best iterate and that one's residual.
+      `Solution`; a sample that did not converge, diverged or met a NaN has its best iterate and the residual there.
 
     Raises:
       InputError: max_iter < 1, leaves of `z0` without a common axis 0, or an `f` that changes shapes.
@@ -69,13 +69,13 @@ def fixed_point(
 def _weights(gram: Float[Array, "m m B"], ridge: float) -> Float[Array, "m B"]:
     """Weights that sum to 1 and minimise ||sum_i w_i g_i||^2 + ridge * sum_i w_i^2 ||g_i||^2; gram_ij = g_i . g_j.
 
-    Such weights solve a system of m equations, gram w = 1 up to a factor, one system for each sample. L D L^T is
-    Gaussian elimination that uses the symmetry. It is written out entry by entry, each entry a vector over the
-    samples: one fused run of vector operations, in half the time of `jnp.linalg.solve` for m = 5 and 50 samples.
+    Such weights solve a system of m equations, gram w = 1 up to a factor, one system per sample. L D L^T is Gaussian
+    elimination that uses the symmetry. It is written out entry by entry, where each entry is a vector over the
+    samples. It takes half the time of `jnp.linalg.solve` for m = 5 and 50 samples.
 
-    Each g_i is scaled to length one first, so the ridge means the same at every stage of convergence. The pivots exceed
-    the ridge in exact arithmetic; a row where rounding left less repeats the rows before it and gets no weight, like
-    one that is still empty (zeros). Hence the newest comes first.
+    Each g_i is first scaled to length one, so the ridge means the same at every stage of convergence. The pivots exceed
+    the ridge in exact arithmetic. A row with a smaller pivot repeats earlier rows up to rounding and gets no weight. So
+    does a row that is still empty (zeros). Hence the newest row comes first.
     """
     m = gram.shape[0]
     length = jnp.sqrt(jnp.diagonal(gram).T)
@@ -97,7 +97,7 @@ def _weights(gram: Float[Array, "m m B"], ridge: float) -> Float[Array, "m B"]:
         b[j] = b[j] * a[j][j] - sum(lower[i, j] * b[i] for i in range(j + 1, m))
     w = jnp.stack(b) * relative
     w = w / jnp.sum(w, axis=0)
-    newest = (jnp.arange(m) == 0)[:, None]  # alone, it makes a plain step
+    newest = (jnp.arange(m) == 0)[:, None]  # all weight on it is a plain step
     return jnp.where(jnp.all(jnp.isfinite(w), axis=0), w, newest)
 
 
@@ -113,21 +113,21 @@ def anderson(
     beta: float = 1.0,
     ridge: float = 1e-6,
 ) -> Solution:
-    r"""Anderson acceleration: mix the last m evaluations so that the mixed residual is smallest.
+    r"""Solve z = f(z) by Anderson acceleration: mix the last m evaluations so that the mixed residual is smallest.
 
     With g_i = f(z_i) - z_i over the last m iterates,
     \[ \alpha = \arg\min_{\sum \alpha_i = 1} \|\sum_i \alpha_i g_i\|^2, \qquad
        z_{k+1} = \sum_i \alpha_i (z_i + \beta g_i). \]
-    On a linear f it does what GMRES(m) does; with m = 1 and beta = 1 it is plain iteration.
+    For a linear f it is equivalent to GMRES(m). With m = 1 and beta = 1 it is plain iteration.
 
     Args:
       f, z0, tol, relative, max_iter, budget: as in `fixed_point`.
-      m: iterates in the history, at least 1.
+      m: number of iterates in the history, at least 1.
       beta: mixing; 1 takes the mixed evaluations themselves.
       ridge: Tikhonov term, relative to each ||g_i||^2.
 
     Returns:
-      `Solution`. Where the history is singular beyond repair, the step is a plain one.
+      `Solution`. Where the weights are not finite, because the history is singular, the step is a plain one.
 
     Raises:
       InputError: as in `fixed_point`; m < 1.
@@ -148,7 +148,7 @@ def anderson(
         values, residuals, gram = memory
         slot = step % m
         values, residuals = values.at[slot].set(fz), residuals.at[slot].set(g)
-        row = dot(residuals, g)  # [m, B]: all that is new in the Gram matrix
+        row = dot(residuals, g)  # [m, B]: the only new row of the Gram matrix
         gram = gram.at[slot].set(row).at[:, slot].set(row)
         order = (slot - jnp.arange(m)) % m  # newest first; its own inverse
         w = _weights(gram[order][:, order], ridge)[order]
@@ -170,15 +170,17 @@ def broyden(
     budget: Int[ArrayLike, "..."] | None = None,
     memory: int = 10,
 ) -> Solution:
-    r"""Broyden's good method on g(z) = f(z) - z, its inverse Jacobian kept as -I and at most `memory` rank-one terms.
+    r"""Solve z = f(z) by Broyden's good method on g(z) = f(z) - z.
+
+    The inverse Jacobian is stored as -I plus at most `memory` rank-one terms.
 
     \[ z_{k+1} = z_k - H_k g_k, \qquad H_{k+1} = H_k + \frac{(\Delta z - H_k \Delta g)\, \Delta z^T H_k}
        {\Delta z^T H_k \Delta g}, \qquad H_0 = -I. \]
 
     Args:
       f, z0, tol, relative, max_iter, budget: as in `fixed_point`.
-      memory: rank-one terms kept, at least 1; when they are used up the method restarts from -I (overwriting the oldest
-        instead lets the approximation drift: on a linear map of radius 0.9 it then diverges).
+      memory: number of rank-one terms stored, at least 1. When all are used, the method restarts from -I. (With the
+        oldest term overwritten instead, the approximation drifts: on a linear map of radius 0.9 it diverges.)
 
     Returns:
       `Solution`.

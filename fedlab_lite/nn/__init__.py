@@ -1,4 +1,4 @@
-"""Networks: one family per file, and `Model`, which splits each into a representation and a head.
+"""Networks, one family per file, and `Model`, which splits each into a representation and a head.
 
 `make_model` builds a network of the register `MODELS` by name.
 """

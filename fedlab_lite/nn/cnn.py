@@ -9,15 +9,15 @@ from flax import nnx
 from fedlab_lite.nn.layers import Conv, GroupNorm, as_float, dropout, layer_norm, max_pool
 from fedlab_lite.util import InputError, choose
 
-PADDINGS = {"SAME": 0, "VALID": 4}  # rows and columns that a 5x5 convolution loses
+PADDINGS = {"SAME": 0, "VALID": 4}  # rows and columns that a 5x5 convolution removes
 
 
 class CNN(nnx.Module):
     """5x5 convolutions of `channels`, each followed by ReLU and a 2x2 max-pool, then a dense layer of `features`.
 
-    The default (32, 64, 512) is the network of the FedAvg paper (McMahan et al. 2017, Sec. 3): 1,663,370 parameters
-    on 28x28x1 and ten classes, `Model`'s head included. Dense layers of `hidden` stand before the last; `padding` is
-    that of the convolutions, 'SAME' or 'VALID'.
+    The default (32, 64, 512) is the network of the FedAvg paper (McMahan et al. 2017, Sec. 3). It has 1,663,370
+    parameters on 28x28x1 and ten classes, `Model`'s head included. `hidden` gives further dense layers before the last.
+    `padding` is that of the convolutions, 'SAME' or 'VALID'.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class CNN(nnx.Module):
         self.features = features
 
     def activations(self, x: jax.Array) -> dict[str, jax.Array]:
-        """Each layer's output, convolutions after their pool: 'conv1', ..., 'dense1', ...; the last is the features."""
+        """The output of each layer, pooled for convolutions: 'conv1', ..., 'dense1', ...; the last is the features."""
         found, z = {}, as_float(x)
         for index, conv in enumerate(self.convs, 1):
             z = found[f"conv{index}"] = max_pool(nnx.relu(conv(z)))
@@ -63,11 +63,11 @@ class CNN(nnx.Module):
 
 
 class CNN5(CNN):
-    """FedReCo's 5-layer CNN (Sec. 6): two 5x5 convolutions without padding, two dense layers; its head is the fifth.
+    """FedReCo's 5-layer CNN (Sec. 6): two 5x5 convolutions without padding and two dense layers; the head is the fifth.
 
-    The paper gives no widths. Those of its code are 4 and 12 channels on grey pictures, 64 and 64 on coloured ones,
-    and 1024 for both dense layers: 1,248,548 parameters on 28x28x1, 2,796,352 on 32x32x3, and 10,250 of the head.
-    `channels`: (): the code's.
+    The paper gives no widths. Those of its code are 4 and 12 channels on grey images, 64 and 64 on colour images, and
+    1024 for both dense layers. This gives 1,248,548 parameters on 28x28x1, 2,796,352 on 32x32x3, and 10,250 in the
+    head. `channels`: () stands for the code's.
 
     Example:
       >>> from fedlab_lite.nn import count_params, make_model
@@ -91,15 +91,15 @@ class CNN5(CNN):
 
 
 class NormCNN(nnx.Module):
-    """FedF-ADMM's Table III: 5x5 convolutions with bias, each with LayerNorm over its channels, and dropout throughout.
+    """The CNN of FedF-ADMM's Table III: 5x5 convolutions with bias, LayerNorm over the channels, and dropout.
 
-    2,156,682 parameters on 32x32x3 and ten classes, `Model`'s head included. On 28x28x1 the table's rows sum to
-    1,663,562; its printed total, 1,663,432, is 130 short. The table has no pooling, but only with two 2x2 max-pools do
-    its dense layers have their counts; the order within a layer (convolution, LayerNorm, ReLU, pool, dropout) is ours.
+    It has 2,156,682 parameters on 32x32x3 and ten classes, `Model`'s head included. On 28x28x1 the table's rows sum to
+    1,663,562; its printed total, 1,663,432, is 130 less. The table has no pooling, but the parameter counts of its
+    dense layers need two 2x2 max-pools. The order within a layer (convolution, LayerNorm, ReLU, pool, dropout) is ours.
 
-    `stride`, the first convolution's, is 1 in the table; more makes all that follows cheaper. `centre` is taken off the
-    pixels, 0 to 1; the paper does not say whether it does that, most codes take 0.5. With 0 the features of any two
-    photographs are nearly the same, so that a step towards a label is one for all rows, whatever they show.
+    `stride` is that of the first convolution, 1 in the table; a larger one makes all later layers cheaper. `centre` is
+    subtracted from the pixels in [0, 1]. The paper does not say whether it does this; most code subtracts 0.5. With 0
+    the features of any two photographs are nearly equal. A step towards one label then changes all rows alike.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
 """Equilibrium representations: DEQ-MLP (FeDEQ, Figs. 3-4) and DEQ-ResNet-S/M (Tables II and V).
 
-Each is an injection u = injection(x), one cell g with z* = g(z*; u) (eq. (1)), and a few explicit layers. The cells
-are plain functions `cell(params, u, z) -> z`, the form that `deq.equilibrium` takes.
+Each consists of an injection u = injection(x), one cell g with z* = g(z*; u) (eq. (1)), and a few explicit layers. The
+cells are plain functions `cell(params, u, z) -> z`, as `deq.equilibrium` takes them.
 """
 
 import math
@@ -19,11 +19,11 @@ from fedlab_lite.util import InputError, choose
 
 @dataclass(frozen=True)
 class Solve:
-    """How equilibria are found and differentiated (FeDEQ, Sec. V-A3: Anderson acceleration, one-step gradient).
+    """Settings of the equilibrium solver and its gradient (FeDEQ, Sec. V-A3: Anderson acceleration, one-step gradient).
 
-    `tol` is relative, per sample; the paper prints neither it nor the cap on iterations. A solve that starts at a kept
-    equilibrium has a smaller cap: what it leaves is worked off at the next visit (Fig. 10's notebook measures it).
-    `backward_*` are those of the exact gradient, 'implicit'.
+    `tol` is relative, per sample; the paper prints neither it nor the largest number of iterations. A solve that starts
+    at a stored equilibrium takes at most `warm_iter` iterations. The residual that remains is reduced at the next visit
+    (Fig. 10's notebook measures it). `backward_*` are options of the exact gradient, 'implicit'.
     """
 
     solver: str = "anderson"
@@ -48,13 +48,13 @@ class Solve:
         budget: jax.Array | None = None,
         positions: bool = False,
     ) -> tuple[jax.Array, Solution]:
-        """z = cell(params, u, z*) and the solver's report, from `u [B, ...]`, the shape of z as well.
+        """Return z = cell(params, u, z*) and the solver's `Solution`, from `u [B, ...]`, which has the shape of z.
 
-        The solver starts at `z0 [B, ...]`, a sample's equilibrium when it was last visited (its `Solution.z`; Sec.
-        V-A3), or at `u` for a sample whose `z0` is all zeros: not visited yet. None: everyone starts at `u`.
-        `budget`: iterations that the device at work can afford, forward and backward, at most `max_iter`.
-        `positions`: axis 1 numbers the positions of a text, and the solver treats each as a sample of its own. One
-        set of mixing weights for a row would let a later token move an earlier one's iterates.
+        The solver starts at `z0 [B, ...]`, each sample's equilibrium at its last visit (its `Solution.z`; Sec. V-A3).
+        A sample whose `z0` is all zeros was not visited yet and starts at `u`. None: all samples start at `u`.
+        `budget`: iterations that this device can afford, forward and backward, at most `max_iter`.
+        `positions`: axis 1 numbers the positions of a text, and the solver treats each as a separate sample. With one
+        set of mixing weights per row, a later token would change the iterates of an earlier one.
         Raises `InputError` for a `z0` of another shape.
         """
         start = u if z0 is None else _warm(z0, u)
@@ -85,14 +85,17 @@ def _warm(z0: jax.Array, u: jax.Array) -> jax.Array:
 
 
 def dense_cell(params: dict, u: jax.Array, z: jax.Array) -> jax.Array:
-    """Eq. (3): z = phi(B z + C x + b) with u = C x + b and phi = ReLU."""
+    """The cell of eq. (3): z = phi(B z + C x + b) with u = C x + b and phi = ReLU."""
     return nnx.relu(z @ params["B"].T + u)
 
 
 def residual_cell(
     params: dict, u: jax.Array, z: jax.Array, *, activation: Callable = softplus, groups: int = 8
 ) -> jax.Array:
-    """g(z; u) = GN(s(z + GN(u + conv2(GN(s(conv1 z)))))): one residual block; s = softplus in FeDEQ, ReLU in FL-DEQ."""
+    """The residual block g(z; u) = GN(s(z + GN(u + conv2(GN(s(conv1 z)))))).
+
+    s is softplus in FeDEQ and ReLU in FL-DEQ.
+    """
     y = activation(conv2d(z, params["conv1"]))
     y = group_norm(y, params["scale1"], params["offset1"], groups=groups)
     y = group_norm(u + conv2d(y, params["conv2"]), params["scale2"], params["offset2"], groups=groups)
@@ -100,7 +103,7 @@ def residual_cell(
 
 
 def residual_arrays(module: nnx.Module) -> dict:
-    """`residual_cell`'s params, from a module with conv1, conv2, norm1, norm2 and norm3."""
+    """The params of `residual_cell`, from a module with conv1, conv2, norm1, norm2 and norm3."""
     convs = {"conv1": module.conv1.kernel[...], "conv2": module.conv2.kernel[...]}
     norms = {1: module.norm1, 2: module.norm2, 3: module.norm3}
     scales = {f"scale{i}": norm.scale[...] for i, norm in norms.items()}
@@ -108,10 +111,11 @@ def residual_arrays(module: nnx.Module) -> dict:
 
 
 class DEQMLP(nnx.Module):
-    """Injection C x, equilibrium layer of `width`, dense layer of `features`; 737,214 parameters in Fig. 4.
+    """DEQ-MLP: injection C x, equilibrium layer of `width`, dense layer of `features`; 737,214 parameters in Fig. 4.
 
-    `kappa` in (0, 1) keeps B in the l-infinity ball of eq. (4), so that the cell is a contraction; 0 leaves B free, as
-    the second curve of Fig. 3 does. Eq. (3)'s bias b is left out: only so does Fig. 4's "41 % smaller" come out.
+    `kappa` in (0, 1) keeps B in the l-infinity ball of eq. (4), so that the cell is a contraction. With 0, B is
+    unconstrained, as in the second curve of Fig. 3. Eq. (3)'s bias b is left out: Fig. 4's "41 % smaller" holds only
+    without it.
     """
 
     def __init__(
@@ -144,10 +148,10 @@ class DEQMLP(nnx.Module):
 
 
 class DEQResNet(nnx.Module):
-    """Stem, one equilibrium residual block of `channels` -> 2 `channels` -> `channels`, two dense layers.
+    """DEQ-ResNet: stem, one equilibrium residual block of `channels` -> 2 `channels` -> `channels`, two dense layers.
 
-    `channels=64` is DEQ-ResNet-S, 128 DEQ-ResNet-M. Softplus throughout ("a smooth version of ReLU, to enforce the
-    smoothness assumption", Sec. V-A3); the block's weights start at N(0, 0.01^2), as the reference's do.
+    `channels=64` is DEQ-ResNet-S, 128 DEQ-ResNet-M. All activations are softplus ("a smooth version of ReLU, to enforce
+    the smoothness assumption", Sec. V-A3). The block's weights start at N(0, 0.01^2), as in the reference code.
     """
 
     def __init__(

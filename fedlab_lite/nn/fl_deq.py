@@ -1,9 +1,9 @@
-"""The networks of FL-DEQ (Sec. IV-A): explicit and equilibrium networks that differ in their middle alone.
+"""The networks of FL-DEQ (Sec. IV-A): explicit and equilibrium networks that differ only in their middle layers.
 
-All share an input convolution, a pooling, the mean over places and, as `Model`'s head, the dense layer. In between an
-explicit network has `layers` different maps, an equilibrium network one map of `layers` parts at its fixed point. The
-paper prints ratios of parameters, no counts and no widths: with 56 channels for explicit networks and 48 for
-equilibrium networks its three ratios come out (at equal width one block of five would save 80 %, not 84 %).
+All have an input convolution, a pooling, the mean over positions and, as `Model`'s head, the dense layer. Between them
+an explicit network has `layers` different maps, an equilibrium network one map of `layers` parts at its fixed point.
+The paper prints ratios of parameters, but no counts and no widths. Its three ratios hold with 56 channels for explicit
+networks and 48 for equilibrium networks. (At equal width one block of five would save 80 %, not 84 %.)
 """
 
 from functools import partial
@@ -17,11 +17,14 @@ from fedlab_lite.nn.equilibrium_nets import Solve, residual_arrays, residual_cel
 from fedlab_lite.nn.layers import Conv, GroupNorm, as_float, conv2d, group_norm, max_pool
 from fedlab_lite.util import InputError
 
-SMALL = nnx.initializers.normal(0.01)  # the start of the tutorial (ref. [19]) whose cell the paper takes
+SMALL = nnx.initializers.normal(0.01)  # initial weights of the tutorial (ref. [19]) whose cell the paper uses
 
 
 class ResidualBlock(nnx.Module):
-    """f(z, x) = B(s(z + B(x + W2 * B(s(W1 * z))))), Sec. IV-A without a number; s = ReLU, B group normalisation."""
+    """The residual block f(z, x) = B(s(z + B(x + W2 * B(s(W1 * z))))) of Sec. IV-A (an unnumbered equation).
+
+    s is ReLU and B is group normalisation.
+    """
 
     counts_stem = False
 
@@ -38,7 +41,7 @@ class ResidualBlock(nnx.Module):
 
 
 class ConvLayer(nnx.Module):
-    """f(z, x) = B(s(W * z + x)), eq. (2) with a convolution and U x from the input layer."""
+    """The layer f(z, x) = B(s(W * z + x)): eq. (2) with a convolution, and U x from the input layer."""
 
     counts_stem = True
 
@@ -55,7 +58,7 @@ class ConvLayer(nnx.Module):
 
 
 class _Stem(nnx.Module):
-    """The image as the middle takes it: convolution, normalisation, ReLU, `pool x pool` max-pool."""
+    """The input layers: convolution, normalisation, ReLU and a `pool x pool` max-pool."""
 
     def __init__(self, input_shape: tuple[int, int, int], channels: int, groups: int, pool: int, *, rngs: nnx.Rngs):
         if pool < 1 or min(input_shape[:2]) < pool:
@@ -69,7 +72,7 @@ class _Stem(nnx.Module):
 
 
 class _Explicit(nnx.Module):
-    """`layers` different maps, one after the other; of a CNN's layers the input convolution is the first."""
+    """An explicit network of `layers` different maps in sequence; a CNN counts its input convolution as the first."""
 
     part: type[nnx.Module]
 
@@ -96,7 +99,7 @@ class _Explicit(nnx.Module):
 
 
 class _Equilibrium(nnx.Module):
-    """z* = f(z*, x), eq. (4), with f = f_layers(... f_1(z, x) ..., x): every part sees the input."""
+    """An equilibrium network z* = f(z*, x), eq. (4), with f = f_layers(... f_1(z, x) ..., x)."""
 
     part: type[nnx.Module]
 
@@ -126,17 +129,20 @@ class _Equilibrium(nnx.Module):
 
 
 def _read_out(z: jax.Array) -> jax.Array:
-    """Mean over places of s(z): without s the mean of what was just normalised would say next to nothing."""
+    """The mean of s(z) over positions.
+
+    Without s the mean of normalised values would carry almost no information.
+    """
     return nnx.relu(z).mean((1, 2))
 
 
 def _arrays(parts: nnx.List) -> dict:
-    """The parts' arrays, stacked on axis 0: they have equal shapes, so that a loop compiles one for all."""
+    """The arrays of all parts, stacked on axis 0; their shapes are equal, so one loop body is compiled for all."""
     return jax.tree.map(lambda *leaves: jnp.stack(leaves), *(part.arrays() for part in parts)) if parts else {}
 
 
 def _chain(apply, groups: int, params: dict, x: jax.Array | float, z: jax.Array) -> jax.Array:
-    """Part after part: z <- f_i(z, x)."""
+    """Apply the parts in sequence: z <- f_i(z, x)."""
     return jax.lax.scan(lambda z, part: (apply(part, x, z, groups), None), z, params)[0] if params else z
 
 

@@ -1,4 +1,4 @@
-"""Whether a module class is of the form that `fedlab_lite.nn.model` asks for, and what its options are."""
+"""Checks that a module class has the form that `fedlab_lite.nn.model` requires, and the options of such a class."""
 
 import inspect
 from dataclasses import fields
@@ -25,7 +25,7 @@ def options_of(module: type[nnx.Module]) -> set[str]:
 
 
 def check_state(module: nnx.Module, name: str) -> None:
-    """Raise `InputError` unless parameters are all that a module keeps."""
+    """Raise `InputError` if a module keeps any state other than parameters."""
     for path, part in nnx.iter_modules(module):
         if isinstance(part, nnx.Dropout):
             raise InputError(

@@ -1,4 +1,4 @@
-"""Networks whose features are Gaussians, a mean and a deviation a row: FedCR's encoders."""
+"""FedCR's encoders: networks whose features are Gaussians, with means and deviations per row."""
 
 from typing import NamedTuple
 
@@ -9,18 +9,21 @@ from flax import nnx
 from fedlab_lite.nn.cnn import CNN5
 from fedlab_lite.nn.mlp import MLP
 
-LEAST = 1e-4  # deviation, so that products of Gaussians stay finite
+LEAST = 1e-4  # smallest deviation, so that products of Gaussians stay finite
 
 
 class Gaussian(NamedTuple):
-    """What an encoder says of each row: z is normal with this mean and deviation, `[B, latent]` both."""
+    """The output of an encoder per row: z is normal with this mean and deviation, both `[B, latent]`."""
 
     mean: jax.Array
     deviation: jax.Array
 
 
 class GaussianHead(nnx.Module):
-    """A linear layer on one draw of z; without a key on its mean, whose logits are the mean of all draws'."""
+    """A linear layer on one draw of z, or without a key on the mean of z.
+
+    The logits of the mean are the mean of the logits over all draws.
+    """
 
     def __init__(self, latent: int, num_classes: int, *, rngs: nnx.Rngs):
         self.linear = nnx.Linear(latent, num_classes, rngs=rngs)
@@ -33,7 +36,7 @@ class GaussianHead(nnx.Module):
 
 
 class Encoder(nnx.Module):
-    """A network `body`, and a linear layer on its features to the means and deviations (by softplus) of z."""
+    """A network `body` with a linear layer from its features to the means and deviations (by softplus) of z."""
 
     def __init__(self, body: nnx.Module, latent: int, *, rngs: nnx.Rngs):
         self.body, self.latent = body, latent
@@ -48,7 +51,7 @@ class Encoder(nnx.Module):
 
 
 class GaussianMLP(Encoder):
-    """An MLP and the Gaussian of `latent` numbers."""
+    """An MLP followed by a Gaussian of `latent` numbers."""
 
     def __init__(
         self,
@@ -64,7 +67,9 @@ class GaussianMLP(Encoder):
 
 
 class GaussianCNN5(Encoder):
-    """FedReCo's 5-layer CNN and the Gaussian of FedCR's code: 3,321,152 parameters on 32x32x3, and 2,570 of the head.
+    """FedReCo's 5-layer CNN followed by the Gaussian of FedCR's code.
+
+    It has 3,321,152 parameters on 32x32x3, and 2,570 in the head.
 
     Example:
       >>> from fedlab_lite.nn.model import Model, count_params

@@ -1,9 +1,9 @@
-"""Convolution, pooling and normalisation that keep their speed under `vmap` and `scan`.
+"""Convolution, pooling and normalisation layers that stay fast under `vmap` and `scan`.
 
-XLA's CPU convolution loses most of its speed inside `lax.scan`, `lax.map` and `while_loop`, and under `vmap` over
-per-client weights it becomes a grouped convolution, which is slower still. Written as `k*k` shifted slices laid
-side by side and one matrix product, the same arithmetic keeps a matrix product's speed in all of them. Nothing here
-has state: normalisation is per sample, so parameters are all that a client owns.
+XLA's CPU convolution loses most of its speed inside `lax.scan`, `lax.map` and `while_loop`. Under `vmap` over
+per-client weights it becomes a grouped convolution, which is slower still. Here a convolution is `k*k` shifted slices
+side by side and one matrix product. This has the speed of a matrix product in all of these cases. No layer has state:
+normalisation is per sample, so a client holds nothing but parameters.
 """
 
 from collections.abc import Callable
@@ -20,7 +20,7 @@ HE_NORMAL = nnx.initializers.he_normal()
 
 
 def _same_padding(size: int, window: int, stride: int) -> tuple[int, int]:
-    """Entries before and after an axis so that the output has ceil(size / stride) entries (TensorFlow's SAME)."""
+    """The padding before and after an axis that makes the output ceil(size / stride) long (TensorFlow's SAME)."""
     total = max((-(-size // stride) - 1) * stride + window - size, 0)
     return total // 2, total - total // 2
 
@@ -57,15 +57,15 @@ def conv2d(x: jax.Array, kernel: jax.Array, *, stride: int = 1, padding: str = "
 
     if stride > 1 or not winograd.pays(x.shape, kernel.shape):
         return im2col(x, kernel)
-    # which of them is decided when the program is lowered, for the platform that it is lowered for
+    # the choice is made when the program is lowered, by the platform that it is lowered for
     return jax.lax.platform_dependent(x, kernel, cpu=partial(winograd.conv2d, padding=padding), default=im2col)
 
 
 def max_pool(x: jax.Array, size: int = 2, stride: int = 2, padding: str = "VALID") -> jax.Array:
-    """Maximum over `size x size` windows of `x [B, H, W, C]`.
+    """The maximum over `size x size` windows of `x [B, H, W, C]`.
 
-    One axis after the other, and by slices: the gradient is cheap in any loop (three times as fast as over all
-    `size * size` entries at once for 3x3).
+    It is taken over one axis after the other, by slices, so the gradient is fast in any loop. For 3x3 windows it is
+    three times as fast as over all `size * size` entries at once.
 
     Example:
       >>> max_pool(jnp.arange(16.0).reshape(1, 4, 4, 1))[0, :, :, 0].tolist()
@@ -86,14 +86,14 @@ def max_pool(x: jax.Array, size: int = 2, stride: int = 2, padding: str = "VALID
 
 
 def _larger(a: jax.Array, b: jax.Array) -> jax.Array:
-    """max(a, b), NaN included; the gradient goes to one of the two (b when equal), a plain selection."""
+    """max(a, b), NaN included, as a plain selection; the gradient goes to one of the two (b when equal)."""
     return jnp.where((a > b) | jnp.isnan(a), a, b)
 
 
 def group_norm(x: jax.Array, scale: jax.Array, offset: jax.Array, *, groups: int, epsilon: float = 1e-5) -> jax.Array:
     """Normalise `x [B, ..., C]` over space and the channels of each group, per sample; then scale and shift.
 
-    The means are taken by a matrix product: XLA's CPU reductions are scalar, five times as slow here.
+    The means are matrix products, because XLA's CPU reductions are not vectorised and take five times as long here.
     """
     batch, channels = x.shape[0], x.shape[-1]
     flat = x.reshape(batch, -1, channels)
@@ -109,7 +109,7 @@ def group_norm(x: jax.Array, scale: jax.Array, offset: jax.Array, *, groups: int
 
 
 def layer_norm(x: jax.Array, scale: jax.Array, offset: jax.Array, *, epsilon: float = 1e-5) -> jax.Array:
-    """Normalise `x [..., C]` over its channels, place by place; then scale and shift (Ba et al. 2016).
+    """Normalise `x [..., C]` over its channels at each position; then scale and shift (Ba et al. 2016).
 
     Example:
       >>> layer_norm(jnp.array([[1.0, 3.0], [5.0, 5.0]]), jnp.ones(2), jnp.zeros(2)).round(3).tolist()
@@ -121,15 +121,16 @@ def layer_norm(x: jax.Array, scale: jax.Array, offset: jax.Array, *, epsilon: fl
 
 
 def dense(x: jax.Array, kernel: jax.Array, bias: jax.Array) -> jax.Array:
-    """`x [..., C] @ kernel [C, out] + bias [out]` as one product of two matrices, and so are its gradients.
+    """Return `x [..., C] @ kernel [C, out] + bias [out]`, computed as one product of two matrices.
 
-    On a CPU a quarter faster with its gradient than the product with a tensor of rank 3.
+    Its gradients are such products too. On a CPU this is, with its gradient, a quarter faster than the product with a
+    tensor of rank 3.
     """
     return (x.reshape(-1, x.shape[-1]) @ kernel + bias).reshape(*x.shape[:-1], -1)
 
 
 def dropout(x: jax.Array, rate: float, key: jax.Array | None) -> jax.Array:
-    """Entries set to 0 with probability `rate`, the others scaled to keep the mean; `x` itself without a key.
+    """Set entries to 0 with probability `rate` and scale the others to keep the mean; without a key return `x`.
 
     >>> dropout(jnp.ones(4), 0.5, None).tolist()
     [1.0, 1.0, 1.0, 1.0]
@@ -143,8 +144,8 @@ def dropout(x: jax.Array, rate: float, key: jax.Array | None) -> jax.Array:
 def softplus(x: jax.Array) -> jax.Array:
     """log(1 + exp(x)) to 1e-6, three times as fast as `jax.nn.softplus` on a CPU.
 
-    With e = exp(-|x|) it is max(x, 0) + log(1 + e), and log(1 + e) = 2 artanh(t) at t = e / (2 + e) <= 1/3, where six
-    terms of the series do.
+    With e = exp(-|x|) it is max(x, 0) + log(1 + e), and log(1 + e) = 2 artanh(t) at t = e / (2 + e) <= 1/3. There six
+    terms of the series are enough.
 
     >>> softplus(jnp.array([-100.0, 0.0, 100.0])).round(6).tolist()
     [0.0, 0.6931470036506653, 100.0]
@@ -160,12 +161,12 @@ softplus.defjvps(lambda tangent, _, x: tangent * jax.nn.sigmoid(x))
 
 
 def as_float(x: jax.Array) -> jax.Array:
-    """Pixels (uint8, 0-255) to floats in [0, 1]; floating-point inputs pass unchanged."""
+    """Convert pixels (uint8, 0-255) to floats in [0, 1]; other inputs are returned unchanged."""
     return x.astype(jnp.float32) / 255 if x.dtype == jnp.uint8 else x
 
 
 class Conv(nnx.Module):
-    """A `size x size` convolution, NHWC, SAME by default; He-normal weights unless `kernel_init` says otherwise."""
+    """A `size x size` convolution, NHWC, with padding SAME and He-normal initial weights by default."""
 
     def __init__(
         self,
@@ -191,8 +192,8 @@ class Conv(nnx.Module):
 class GroupNorm(nnx.Module):
     """`group_norm` with its parameters; `groups=1` on a vector is LayerNorm.
 
-    It takes BatchNorm's place in the papers' networks: as many parameters (2 C), no running statistics to average,
-    and a sample's output never depends on the rest of its batch.
+    It replaces BatchNorm in the papers' networks. It has as many parameters (2 C) and no running statistics to average.
+    The output of a sample never depends on the rest of its batch.
     """
 
     def __init__(self, channels: int, groups: int = 8):

@@ -1,4 +1,4 @@
-"""Dense networks: the explicit one of FeDEQ's Figs. 3-4, and the 784-200-200-10 of the federated literature."""
+"""Dense networks: the explicit network of FeDEQ's Figs. 3-4, and the 784-200-200-10 of the federated literature."""
 
 import math
 from itertools import pairwise
@@ -29,7 +29,7 @@ class MLP(nnx.Module):
         self.features = sizes[-1]
 
     def activations(self, x: jax.Array) -> dict[str, jax.Array]:
-        """Each layer's output, 'dense1', ...; the last is the features."""
+        """The output of each layer, 'dense1', ...; the last is the features."""
         found, z = {}, as_float(x).reshape(x.shape[0], -1)
         for index, layer in enumerate(self.layers, 1):
             z = found[f"dense{index}"] = nnx.relu(layer(z))

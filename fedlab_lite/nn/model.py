@@ -1,9 +1,9 @@
-"""Model: a representation and a head, Flax NNX inside, plain dictionaries of arrays outside.
+"""`Model`: a representation and a head, built from Flax NNX modules, with parameters as dictionaries of arrays.
 
-Personalisation is a dictionary access: `params["representation"]` is shared, `params["head"]` is a client's own.
-This is the only file that splits and merges NNX modules; everything else sees pytrees and pure functions.
+Personalisation is a dictionary access: `params["representation"]` is shared, `params["head"]` belongs to one client.
+This is the only file that splits and merges NNX modules. All other files see pytrees and pure functions.
 
-What a representation has to be, to be trained here: a Flax NNX module class, of the register or of a notebook cell,
+A representation must be a Flax NNX module class, from the register or from a notebook cell, of this form:
 
     __init__(self, input_shape, *, rngs, ...)  and its options, each with a default; it may also ask, by these names,
                                                for `num_classes`, and for `solve: Solve` if it finds an equilibrium
@@ -47,9 +47,9 @@ class _Parts(NamedTuple):
 
 @dataclass(frozen=True)
 class Model:
-    """An architecture for one input shape and number of classes; hashable, so a static argument of `jit`.
+    """An architecture for one input shape and number of classes; hashable, so it can be a static argument of `jit`.
 
-    Made by `make_model` from the register, or by `Model.of` from any module class of the form above.
+    `make_model` makes one from the register, `Model.of` from any module class of the form above.
 
     Example:
       >>> from fedlab_lite.nn import make_model
@@ -77,10 +77,10 @@ class Model:
         name: str | None = None,
         **options: Any,
     ) -> "Model":
-        """The model whose representation is an instance of `module`, a class of the form above.
+        """Make the model whose representation is an instance of `module`, a class of the form above.
 
-        Raises `InputError`, naming what is missing, for a class that is not of this form, for unknown options, and
-        where input, representation and head do not fit together.
+        Raises `InputError` for a class of another form, naming what is missing. Raises it also for unknown options,
+        and where input, representation and head do not fit together.
         """
         name = name or getattr(module, "__name__", str(module))
         check_form(module, name, options)
@@ -98,7 +98,7 @@ class Model:
 
     @property
     def solve(self) -> Solve | None:
-        """How its equilibrium is solved for; None for a model without."""
+        """The solver settings of its equilibrium; None for a model without one."""
         if "solve" not in arguments(self.module):
             return None
         return Solve(**{option: value for option, value in self.options if option in SOLVE})
@@ -120,21 +120,21 @@ class Model:
 
     @property
     def per_position(self) -> bool:
-        """Whether it answers at every position of a sequence, not once a row."""
+        """Whether it predicts at every position of a sequence, not once per row."""
         return _outputs(self)[0].ndim > 2
 
     @property
     def constrained(self) -> bool:
-        """Whether its params must stay in a set, see `project`."""
+        """Whether its params must stay in a constraint set, see `project`."""
         return hasattr(self.module, "project")
 
     @partial(jax.jit, static_argnums=0)
     def init(self, key: jax.Array) -> dict:
-        """Random parameters {'representation': tree, 'head': tree}; a projected layer starts inside its ball.
+        """Draw random parameters {'representation': tree, 'head': tree}; a projected layer starts inside its ball.
 
-        Drawn by XLA's own generator ("rbg"), whose state is twice as long as a key, hence the key twice: it compiles
-        five times as fast as JAX's default, which makes a program for every shape. Under `vmap` it would give all keys
-        one stream, so keys are taken in turn there.
+        They are drawn by XLA's own generator ("rbg"). It compiles five times as fast as JAX's default, which makes a
+        program for every shape. Its state is twice as long as a key, so the key is used twice. Under `vmap` it would
+        give all keys one stream, so the keys are used one after the other there.
         """
 
         @jax.custom_batching.sequential_vmap
@@ -154,41 +154,41 @@ class Model:
         z0: jax.Array | None = None,
         budget: jax.Array | None = None,
     ) -> tuple[jax.Array, Solution | None]:
-        """Logits `[B, ..., num_classes]` of `x [B, *input_shape]`, and the equilibrium solver's report, if any.
+        """Return logits `[B, ..., num_classes]` of `x [B, *input_shape]`, and the solver's `Solution` or None.
 
         Args:
-          key: draws dropout's masks, in training; None, as in evaluation: no dropout.
+          key: draws the dropout masks, in training; None, as in evaluation: no dropout.
           z0: `[B, *equilibrium_shape()]`, where the equilibrium's solver starts: `solution.z` of a row's last visit,
-            zeros for a row that had none; the solver then takes `warm_iter` steps at most. None: no row had one.
-          budget: solver iterations that the device at work can afford, forward and backward, 1 to `max_iter`; a number,
-            data of a compiled program. None: `max_iter`.
+            zeros for a row without one. The solver then takes at most `warm_iter` steps. None: no row had a visit.
+          budget: solver iterations that this device can afford, forward and backward, 1 to `max_iter`. A number, which
+            is data of a compiled program. None: `max_iter`.
 
-        All three are ignored by a model that has no use for them. Raises `InputError` for `x` or `z0` of another shape.
+        A model ignores those of the three that it does not use. Raises `InputError` for `x` or `z0` of another shape.
         """
         key, head_key = (None, None) if key is None else jax.random.split(key)
         features, solution = self._features(params["representation"], x, key=key, z0=z0, budget=budget)
         return self.classify(params["head"], features, key=head_key), solution
 
     def apply(self, params: dict, x: jax.Array) -> jax.Array:
-        """Logits `[B, ..., num_classes]`."""
+        """Return the logits `[B, ..., num_classes]` of `x [B, *input_shape]`."""
         return self.forward(params, x)[0]
 
     def represent(
         self, params: dict, x: jax.Array, *, key: jax.Array | None = None, budget: jax.Array | None = None
     ) -> Any:
-        """What the head sees: an array `[B, features]` or another pytree of `[B, ...]` leaves; `key`: see `forward`."""
+        """Return the head's input: `[B, features]` or a pytree of `[B, ...]` leaves; for `key` see `forward`."""
         return self._features(params["representation"], x, key=key, budget=budget)[0]
 
     def classify(self, head: dict, features: Any, *, key: jax.Array | None = None) -> jax.Array:
-        """Logits of features, with a head alone; `key` as in `forward`."""
+        """Return the logits of `features` by the head alone; for `key` see `forward`."""
         return _call(_merge(_parts(self).head, head), features, key=key)
 
     def activations(self, params: dict, x: jax.Array) -> "OrderedDict[str, jax.Array]":
-        """Every layer's output `[B, ...]` of `x [B, *input_shape]`, by name, in order; without dropout.
+        """Return the output `[B, ...]` of every layer for `x [B, *input_shape]`, by name, in order, without dropout.
 
-        The last, 'head', are the logits; it is left out where `params` has no head. `forward` runs the same lines and
-        keeps nothing. An `OrderedDict`, whose order JAX keeps where it would sort a dictionary. Raises `InputError` for
-        a model whose class has no `activations`.
+        The last, 'head', is the logits; it is left out where `params` has no head. `forward` computes the same and
+        stores none of it. The result is an `OrderedDict`, because JAX would sort a plain dictionary. Raises
+        `InputError` for a model whose class has no `activations`.
 
         Example:
           >>> from fedlab_lite.nn import make_model
@@ -208,7 +208,7 @@ class Model:
         return found
 
     def equilibrium_shape(self) -> tuple[int, ...] | None:
-        """Shape of one row's equilibrium z; None for a model without.
+        """The shape of the equilibrium z of one row; None for a model without one.
 
         >>> from fedlab_lite.nn import make_model
         >>> make_model("deq_mlp", (28, 28, 1), 62).equilibrium_shape()
@@ -218,7 +218,7 @@ class Model:
         return solution and solution.z.shape[1:]
 
     def project(self, representation: dict) -> dict:
-        """The nearest representation that meets the model's constraint, eq. (4); itself where there is none."""
+        """The nearest representation that meets the constraint of eq. (4); unchanged for a model without one."""
         if not self.constrained:
             return representation
         module = _merge(_parts(self).representation, representation)
@@ -245,7 +245,7 @@ def _call_names(module: type[nnx.Module]) -> set[str]:
 
 
 def _call(module: nnx.Module, inputs: Any, **options) -> Any:
-    """module(inputs), with the options that it takes: `key` if it has dropout, the others if it has an equilibrium."""
+    """Call module(inputs) with those options that it takes: `key` for dropout, the others for an equilibrium."""
     names = _call_names(type(module))
     return module(inputs, **{name: value for name, value in options.items() if name in names})
 
@@ -257,7 +257,7 @@ def _merge(graph: nnx.GraphDef, params: dict) -> nnx.Module:
 @lru_cache(maxsize=128)
 def _parts(model: Model) -> _Parts:
     key = jax.random.key(0)
-    modules = nnx.eval_shape(lambda: model._modules(key, default=key))  # any stream, so that the check below is reached
+    modules = nnx.eval_shape(lambda: model._modules(key, default=key))  # `default`: so the check below is reached
     for module in modules:
         check_state(module, model.name)
     return _Parts(*(nnx.split(module)[0] for module in modules))
@@ -265,7 +265,10 @@ def _parts(model: Model) -> _Parts:
 
 @lru_cache(maxsize=128)
 def _outputs(model: Model) -> tuple[jax.ShapeDtypeStruct, Solution | None]:
-    """Shapes of what `forward` gives for one row. Raises where input, representation and head do not fit together."""
+    """The shapes of the results of `forward` for one row.
+
+    Raises `InputError` where input, representation and head do not fit together.
+    """
     params = jax.eval_shape(model.init, jax.random.key(0))
     row = jax.ShapeDtypeStruct((1, *model.input_shape), jnp.uint8)  # pixels, or token ids
     features, solution = jax.eval_shape(model._features, params["representation"], row)
@@ -281,7 +284,7 @@ def _outputs(model: Model) -> tuple[jax.ShapeDtypeStruct, Solution | None]:
 
 
 def count_params(params) -> int:
-    """Number of scalars in a pytree of parameters (arrays or their shapes).
+    """The number of scalars in a pytree of parameters (arrays or their shapes).
 
     >>> count_params({"a": jax.numpy.zeros((2, 3)), "b": jax.numpy.zeros(4)})
     10

@@ -20,7 +20,7 @@ from fedlab_lite.util import InputError, choose
 # FL-DEQ, Sec. IV-A: "10 fixed point iterations for the forward and backward passes", as many for every sample.
 _FL_SOLVE = {"gradient": "implicit", "max_iter": 10, "tol": 0.0, "backward_iter": 10, "backward_tol": 0.0}
 
-MODELS: dict[str, tuple[type[nnx.Module], dict]] = {  # name: class, and options where they differ from its defaults
+MODELS: dict[str, tuple[type[nnx.Module], dict]] = {  # name: class, and options that differ from its defaults
     "mlp": (MLP, {}),
     "cnn": (CNN, {}),
     "cnn5": (CNN5, {}),
@@ -51,14 +51,14 @@ MODELS: dict[str, tuple[type[nnx.Module], dict]] = {  # name: class, and options
 
 
 def model_options(name: str) -> tuple[str, ...]:
-    """The options that `make_model(name, ...)` takes, beside the input shape and the number of classes."""
+    """The names of the options of `make_model(name, ...)`, without input shape and number of classes."""
     choose("model", name, MODELS)
     module, defaults = MODELS[name]
-    return tuple(sorted(options_of(module) - ({"depth"} & defaults.keys())))  # where the name says it
+    return tuple(sorted(options_of(module) - ({"depth"} & defaults.keys())))  # where the name gives it
 
 
 def model_defaults(name: str) -> dict[str, Any]:
-    """The values of `model_options(name)` where nothing else is said."""
+    """The default values of `model_options(name)`."""
     module, defaults = MODELS[name]
     plain = {option: parameter.default for option, parameter in arguments(module).items()}
     solve = {field.name: field.default for field in fields(Solve)}
@@ -66,7 +66,7 @@ def model_defaults(name: str) -> dict[str, Any]:
 
 
 def make_model(name: str, input_shape: tuple[int, ...], num_classes: int, **options: Any) -> Model:
-    """Build `name`, a model of the register, for `input_shape` (without the batch axis).
+    """Build the model `name` of the register for `input_shape` (without the batch axis).
 
     Raises `InputError` for unknown names or options, and where input, representation and head do not fit together.
     """
@@ -78,7 +78,7 @@ def make_model(name: str, input_shape: tuple[int, ...], num_classes: int, **opti
 
 
 def models_for(input_shape: tuple[int, ...], num_classes: int, per_position: bool = False) -> list[str]:
-    """The models of the register that take such rows, and answer at every position of them or once a row.
+    """The names of the registered models that take such rows and predict per position, or once per row.
 
     >>> models_for((16,), 90, per_position=True)
     ['transformer4', 'transformer8', 'transformer12', 'deq_transformer']

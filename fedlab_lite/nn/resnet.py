@@ -1,7 +1,7 @@
-"""The explicit residual networks of FeDEQ's Tables II and V, and ResNet-18; without their last layer.
+"""The explicit residual networks of FeDEQ's Tables II and V, and ResNet-18, without their last layer.
 
-Two arrangements give FeDEQ's published parameter counts. On FEMNIST a group's first block has a 1x1 convolution on its
-shortcut where the shape changes; on CIFAR the shortcut has no parameters (every second pixel, zeros for the new
+Two arrangements give FeDEQ's published parameter counts. On FEMNIST the first block of a group has a 1x1 convolution on
+its shortcut where the shape changes. On CIFAR the shortcut has no parameters (every second pixel, zeros for the new
 channels). Both end in two dense layers and a normalisation. Normalisation is per sample (see `layers.GroupNorm`).
 """
 
@@ -22,7 +22,7 @@ STEMS = ("cifar", "imagenet")  # of ResNet-18
 
 
 class Block(nnx.Module):
-    """conv - norm - ReLU - conv - norm, plus the shortcut, ReLU (He et al. 2016, the basic block)."""
+    """The basic block of He et al. 2016: conv - norm - ReLU - conv - norm, plus the shortcut, then ReLU."""
 
     def __init__(self, channels: int, out: int, stride: int, *, projection: bool, rngs: nnx.Rngs):
         self.conv1 = Conv(channels, out, stride=stride, rngs=rngs)
@@ -47,7 +47,7 @@ class Block(nnx.Module):
 
 
 def groups(width: int, counts: tuple[int, ...], *, projection: bool, rngs: nnx.Rngs) -> tuple[nnx.List, int]:
-    """Groups of so many blocks, each twice as wide as the one before and at half its resolution; the last's width."""
+    """Make groups of `counts` blocks, each twice as wide at half the resolution; return them and the last width."""
     blocks, channels = [], width
     for group, count in enumerate(counts):
         for index in range(count):
@@ -59,10 +59,10 @@ def groups(width: int, counts: tuple[int, ...], *, projection: bool, rngs: nnx.R
 
 
 class ResNet(nnx.Module):
-    """ResNet-14/20/34 as FeDEQ's Table V lists them: shared part only, `[B, H, W, C] -> [B, 128]`.
+    """The shared part of ResNet-14/20/34 as in FeDEQ's Table V: `[B, H, W, C] -> [B, 128]`.
 
-    `family` says which row of the table: 'femnist', 'cifar10' or 'cifar100' ('auto': by channels and classes).
-    `width` is the stem's number of channels (multiple of 8; 0: the table's).
+    `family` selects the row of the table: 'femnist', 'cifar10' or 'cifar100' ('auto': by channels and classes).
+    `width` is the stem's number of channels (a multiple of 8; 0: the table's).
     """
 
     def __init__(
@@ -106,13 +106,14 @@ class ResNet(nnx.Module):
 class ResNet18(nnx.Module):
     """ResNet-18 (He et al. 2016, Table 1), as in FedReCo's Fig. 2: `[B, H, W, C] -> [B, 8 width]`, the pooled features.
 
-    With its head for ten classes 11,173,962 parameters on 32x32x3; BatchNorm's are GroupNorm's here. FedReCo says no
-    more than the name and its code has no such network. `stem` 'cifar', a 3x3 convolution, is what is usual for small
-    pictures; 'imagenet' is the original, 7x7 at stride 2 and a max-pool: 11,689,512 parameters with 1000 classes.
+    It has 11,173,962 parameters on 32x32x3, with its head for ten classes; GroupNorm replaces BatchNorm. FedReCo gives
+    only the name, and its code has no such network. `stem` 'cifar', a 3x3 convolution, is usual for small images.
+    'imagenet' is the original, 7x7 at stride 2 and a max-pool: 11,689,512 parameters with 1000 classes.
 
     Args:
-      width: channels of the first group, a multiple of 8; 64 is the real one.
-      blocks: in each group, the next of which is twice as wide at half the resolution; (2, 2, 2, 2) is the real one.
+      width: channels of the first group, a multiple of 8; 64 in ResNet-18.
+      blocks: blocks per group, (2, 2, 2, 2) in ResNet-18. Each group is twice as wide as the one before, at half the
+        resolution.
 
     Example:
       >>> from fedlab_lite.nn import count_params, make_model

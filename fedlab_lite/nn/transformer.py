@@ -1,11 +1,11 @@
 """Transformers for next-character prediction: FeDEQ's Transformer-4/8/12 and DEQ-Transformer (Tables II and VI).
 
-Each layer adds the embedding of its input again (the Universal Transformer's trait; every layer has its own weights)
-and is pre-LN: h <- h + e, h <- h + MHA(LN h), h <- h + FFN(LN h). The last layer, a LayerNorm and the dense layer onto
-the vocabulary are a client's own; layers alike are stacked on axis 0 of their parameters and scanned, so that twelve
-compile as fast as one.
+Each layer adds the embedding of its input again, as in the Universal Transformer, but every layer has its own weights.
+The layers are pre-LN: h <- h + e, h <- h + MHA(LN h), h <- h + FFN(LN h). The last layer, a LayerNorm and the dense
+layer onto the vocabulary are personal. Equal layers are stacked on axis 0 of their parameters and scanned, so twelve
+layers compile as fast as one.
 
-Tables II and VI count a "Transformer-8" differently: here, as in Table II, it has 8 layers, of which 7 are shared
+Tables II and VI count a "Transformer-8" differently. Here, as in Table II, it has 8 layers, of which 7 are shared
 (1.43 MB) and one is personal (0.22 MB).
 """
 
@@ -26,7 +26,7 @@ SMALL = nnx.initializers.truncated_normal(0.02)
 
 
 class Features(NamedTuple):
-    """What a head sees: `h [B, T, d]`, the `injection [B, T, d]` of its layer and `real [B, T]`: no padding."""
+    """The input of a head: `h [B, T, d]`, its layer's `injection [B, T, d]`, and `real [B, T]`, False for padding."""
 
     h: jax.Array
     injection: jax.Array
@@ -34,7 +34,7 @@ class Features(NamedTuple):
 
 
 def attention(params: dict, h: jax.Array, allowed: jax.Array, heads: int) -> jax.Array:
-    """Multi-head self-attention of `h [B, T, d]` over the keys that `allowed [B, T, T]` (query, key) names."""
+    """Multi-head self-attention of `h [B, T, d]` over the keys that `allowed [B, T, T]` (query, key) permits."""
     batch, length, width = h.shape
     joint = dense(h, params["qkv"], params["qkv_bias"]).reshape(batch, length, 3, heads, width // heads)
     q, k, v = joint.transpose(2, 0, 3, 1, 4)  # [B, heads, T, d / heads]
@@ -47,9 +47,9 @@ def attention(params: dict, h: jax.Array, allowed: jax.Array, heads: int) -> jax
 def ut_layers(
     params: dict, e: jax.Array, h: jax.Array, *, allowed: jax.Array, kept: jax.Array | None, heads: int
 ) -> jax.Array:
-    """`h [B, T, d]` through the layers stacked in `params`, each with the injection `e [B, T, d]`.
+    """Apply the layers stacked in `params` to `h [B, T, d]`, each with the injection `e [B, T, d]`.
 
-    `kept [layers, 2, B, T, d]` is what dropout multiplies with, or None.
+    `kept [layers, 2, B, T, d]` holds the factors of dropout, or is None.
     """
 
     def layer(h, of_layer):
@@ -69,17 +69,17 @@ def ut_layers(
 
 
 def unit(e: jax.Array) -> jax.Array:
-    """`e [..., d]` at mean 0 and variance 1 over d: LayerNorm without parameters."""
+    """Scale `e [..., d]` to mean 0 and variance 1 over d: LayerNorm without parameters."""
     return layer_norm(e, 1.0, 0.0)
 
 
 def equilibrium_cell(params: dict, u: jax.Array, z: jax.Array, **masks) -> jax.Array:
-    """g(z; u) = LN(layers(z; u)), the cell of the DEQ-Transformer."""
+    """The cell of the DEQ-Transformer: g(z; u) = LN(layers(z; u))."""
     return layer_norm(ut_layers(params["layers"], u, z, **masks), params["scale"], params["offset"])
 
 
 class UTLayers(nnx.Module):
-    """`count` layers of `width`, their parameters stacked; 49,984 parameters a layer at width 64."""
+    """`count` layers of `width` with stacked parameters; 49,984 parameters per layer at width 64."""
 
     def __init__(self, count: int, width: int, *, heads: int, dropout: float, rngs: nnx.Rngs):
         if width % heads:
@@ -104,7 +104,7 @@ class UTLayers(nnx.Module):
         return {name: param[...] for name, param in self.params.items()}
 
     def masks(self, real: jax.Array, key: jax.Array | None) -> dict:
-        """The keyword arguments of `ut_layers`: a position sees itself and what came before, but no padding."""
+        """The keyword arguments of `ut_layers`; a position attends to itself and earlier ones, not to padding."""
         batch, length = real.shape
         allowed = real[:, None, :] & jnp.tri(length, dtype=bool)
         kept = None
@@ -126,7 +126,7 @@ class LayerNorm(nnx.Module):
 
 
 class Head(nnx.Module):
-    """A client's own part: one layer, LayerNorm, dense; logits `[B, T, num_classes]`."""
+    """The personal part: one layer, a LayerNorm and a dense layer; gives logits `[B, T, num_classes]`."""
 
     def __init__(self, width: int, num_classes: int, *, heads: int, dropout: float, rngs: nnx.Rngs):
         self.layer = UTLayers(1, width, heads=heads, dropout=dropout, rngs=rngs)
@@ -139,7 +139,7 @@ class Head(nnx.Module):
 
 
 class Embedding(nnx.Module):
-    """Token ids `[B, T]`, 0 for padding, to vectors `[B, T, d]`; and learned positions `[T, d]`."""
+    """The embedding of token ids `[B, T]` (0: padding) as vectors `[B, T, d]`, with learned positions `[T, d]`."""
 
     def __init__(self, input_shape: tuple[int], vocabulary: int, width: int, *, rngs: nnx.Rngs):
         if len(input_shape) != 1:
@@ -151,11 +151,11 @@ class Embedding(nnx.Module):
         if not jnp.issubdtype(x.dtype, jnp.integer):
             raise InputError(f"token ids must be integers, got {x.dtype}")
         table = self.tokens[...]
-        return jax.nn.one_hot(x, len(table), dtype=table.dtype) @ table  # its gradient is a product, no scatter
+        return jax.nn.one_hot(x, len(table), dtype=table.dtype) @ table  # its gradient is a product, not a scatter
 
 
 class _Shared(nnx.Module):
-    """Embedding, layers, and how to make the head that continues them."""
+    """The shared part of a Transformer: embedding and layers; `make_head` makes the personal part."""
 
     def __init__(
         self,
@@ -211,16 +211,16 @@ class Transformer(_Shared):
 class DEQTransformer(_Shared):
     """The shared part of the DEQ-Transformer: embedding, and one equilibrium of `layers` layers and a LayerNorm.
 
-    206,848 parameters. The head's layer takes the token embedding without positions, as the reference's.
+    It has 206,848 parameters. The head's layer takes the token embedding without positions, as in the reference code.
 
-    What is injected is normalised first (`unit`). The cell's LayerNorm keeps z at variance 1; embeddings as they are
-    drawn, at 0.02, would go under in it, and z* be nearly the same for every text. That draw is BERT's, where LayerNorm
-    follows the embeddings (Devlin et al. 2019; `embedding_postprocessor` of their code), as GroupNorm follows the stem
-    of DEQ-ResNet. The reference leaves it out. An explicit Transformer does without: its state starts at 0, so that
-    its first layer's LayerNorm sees the embedding alone.
+    The injection is normalised first (`unit`). The cell's LayerNorm keeps z at variance 1. Embeddings are drawn with
+    standard deviation 0.02, so without normalisation z* would be nearly the same for every text. The same draw is used
+    in BERT, where LayerNorm follows the embeddings (Devlin et al. 2019; `embedding_postprocessor` of their code).
+    Likewise GroupNorm follows the stem of DEQ-ResNet. The reference code has no such normalisation. An explicit
+    Transformer does not need it: its state starts at 0, so its first layer's LayerNorm sees only the embedding.
 
-    Dropout's masks are drawn once a pass and hold while the equilibrium is solved for, so that it is the fixed point of
-    one map. Every position is a sample of the solver, so that no iterate sees a later token.
+    The dropout masks are drawn once per pass and stay fixed during the solve, so z* is the fixed point of one map.
+    Every position is a separate sample of the solver, so no iterate depends on a later token.
 
     Example:
       >>> from fedlab_lite.nn import make_model

@@ -1,14 +1,15 @@
-"""DePRL's networks without normalisation: VGG-11, AlexNet and a dense network, Tables 4 to 6; and those of its code.
+"""DePRL's networks without normalisation: VGG-11, AlexNet and a dense network, of Tables 4 to 6 and of its code.
 
-Convolutions with bias and ReLU, some with a 2x2 max-pool after, then dense layers. Which of these a client keeps to
-itself is `split`: 'last', the last one, as in the paper's words, or 'classifier', as in its code, the whole of what
-follows the convolutions, of the dense network the last two. Dropout stands before the dense layers that the tables
-have it before; where it stands between the two parts, it ends the representation.
+They are convolutions with bias and ReLU, some followed by a 2x2 max-pool, then dense layers. `split` says which dense
+layers are personal. 'last' is the last one, as the paper's text says. 'classifier' is all layers after the
+convolutions, as in its code, and the last two of the dense network. Dropout stands before the same dense layers as in
+the tables. Where it stands between the two parts, it belongs to the representation.
 
-Pictures smaller than 32x32 get a black frame (Fashion-MNIST's 28x28 one of 2; the paper's code resizes them). Nothing
-below normalises, so pixels are centred, (x / 255 - 0.5) / 0.25; the code takes a data set's mean and deviation. Of
-pixels in [0, 1] VGG-11 leaves the constant answer on `textures` hundreds of steps later. At stride 2 or 4 a
-convolution's windows lie a pixel or two from those of PyTorch's symmetric padding.
+Images smaller than 32x32 get a black frame: 2 pixels wide for Fashion-MNIST's 28x28, which the paper's code resizes.
+No layer normalises, so pixels are centred, (x / 255 - 0.5) / 0.25; the code uses the mean and deviation of the data
+set. With pixels in [0, 1], VGG-11 on `textures` needs hundreds of steps more to exceed the majority baseline (always
+predicting the commonest class). At stride 2 or 4 a convolution's windows lie one or two pixels from those of PyTorch's
+symmetric padding.
 """
 
 from collections.abc import Sequence
@@ -24,16 +25,16 @@ from fedlab_lite.nn.layers import Conv, as_float, dropout, max_pool
 from fedlab_lite.util import InputError, choose
 
 SPLITS = ("last", "classifier")
-SIDE = 32  # of the smallest picture that leaves something after the pools
+SIDE = 32  # of the smallest image that is not empty after the pools
 
 
 def _centred(x: jax.Array) -> jax.Array:
-    """Pixels (uint8, 0-255) to floats in [-2, 2]; floating-point inputs pass unchanged, as in `as_float`."""
+    """Convert pixels (uint8, 0-255) to floats in [-2, 2]; other inputs are returned unchanged, as in `as_float`."""
     return (as_float(x) - 0.5) / 0.25 if x.dtype == jnp.uint8 else x
 
 
 class Layer(NamedTuple):
-    """A convolution with ReLU after it."""
+    """A convolution followed by ReLU."""
 
     widths: int  # output channels, as a multiple of `width`
     size: int = 3
@@ -42,7 +43,7 @@ class Layer(NamedTuple):
 
 
 class Hidden(nnx.Module):
-    """Dense layers of `sizes`, inputs first, after each ReLU and dropout at its rate."""
+    """Dense layers of `sizes`, the input size first; ReLU and dropout at its rate follow each layer."""
 
     def __init__(self, sizes: Sequence[int], rates: Sequence[float], *, rngs: nnx.Rngs):
         self.layers = nnx.List([nnx.Linear(m, n, rngs=rngs) for m, n in pairwise(sizes)])
@@ -68,11 +69,11 @@ class Classifier(nnx.Module):
 
 
 class _Network(nnx.Module):
-    """What comes before the dense layers, of `sizes`, and those of them that are no part of the head.
+    """The representation: the layers before the dense layers of `sizes`, and the dense layers outside the head.
 
     Args:
       rates: dropout before each dense layer, the last included.
-      own: how many dense layers are the head.
+      own: the number of dense layers in the head.
     """
 
     def __init__(self, sizes: Sequence[int], rates: Sequence[float], own: int, *, rngs: nnx.Rngs):
@@ -92,7 +93,7 @@ class _Network(nnx.Module):
         return Classifier(sizes, num_classes, rates, rngs=rngs)
 
     def convolved(self, x: jax.Array) -> dict[str, jax.Array]:
-        """The outputs of what comes before the dense layers, by name; none where nothing does."""
+        """The outputs of the layers before the dense layers, by name; empty where there are none."""
         return {}
 
     def _outputs(self, x: jax.Array, key: jax.Array | None) -> dict[str, jax.Array]:
@@ -104,9 +105,9 @@ class _Network(nnx.Module):
         return found | ({f"dense{i}": out for i, out in enumerate(dense, 1)} or {"flat": z})
 
     def activations(self, x: jax.Array) -> dict[str, jax.Array]:
-        """Each layer's output, convolutions after their pool: 'conv1', ..., 'dense1', ...; the last is the features.
+        """The output of each layer, pooled for convolutions: 'conv1', ..., 'dense1', ...; the last is the features.
 
-        'flat' is the last where no dense layer is shared.
+        The last is 'flat' where no dense layer is shared.
         """
         return self._outputs(x, None)
 
@@ -115,10 +116,12 @@ class _Network(nnx.Module):
 
 
 class _ConvNet(_Network):
-    """`layers`, then dense layers of `hidden` widths, with dropout before those that are `dropped`, the last included.
+    """Convolutions `layers`, then dense layers of `hidden` widths; `dropped` says which have dropout before them.
+
+    `dropped` includes the last dense layer.
 
     Args:
-      width: channels of the first convolution, to which all other widths are in proportion; 64 is the real network.
+      width: channels of the first convolution; all other widths are multiples of it. 64 is the original network.
       dropout: the probability that an entry is set to 0, in training.
       split: which dense layers are the head, 'last' or 'classifier' (all).
     """
@@ -157,7 +160,7 @@ class _ConvNet(_Network):
         super().__init__(sizes, rates, 1 if split == "last" else len(sizes), rngs=rngs)
 
     def convolved(self, x: jax.Array) -> dict[str, jax.Array]:
-        """The convolutions' outputs, after their pool, of a picture in its frame."""
+        """The outputs of the convolutions, after their pool, for framed images."""
         rows, columns = ((lost // 2, lost - lost // 2) for lost in self.frame)
         found, z = {}, _centred(jnp.pad(x, [(0, 0), rows, columns, (0, 0)]))
         for index, (conv, layer) in enumerate(zip(self.convs, self.layers, strict=True), 1):
@@ -169,10 +172,10 @@ class _ConvNet(_Network):
 class VGG11(_ConvNet):
     """VGG-11 (Simonyan & Zisserman 2015, A) for 32x32, as in DePRL's code: 9,220,480 + 530,442 parameters, ten classes.
 
-    Eight 3x3 convolutions, a pool after the 1st, 2nd, 4th, 6th and 8th, dense layers 512-512-classes. DePRL's Table 4
-    prints another network, which cannot be built: its third convolution has 128 channels and its pools follow the 1st,
-    3rd, 5th, 7th and 8th, of which 512 numbers are left where its `fc9` takes 4096; and it ends in 100 outputs for the
-    ten classes of CIFAR-10.
+    It has eight 3x3 convolutions, a pool after the 1st, 2nd, 4th, 6th and 8th, and dense layers 512-512-classes.
+    DePRL's Table 4 prints another network, which cannot be built. Its third convolution has 128 channels and its pools
+    follow the 1st, 3rd, 5th, 7th and 8th. This leaves 512 numbers, but its `fc9` takes 4096. It also has 100 outputs
+    for the ten classes of CIFAR-10.
 
     Example:
       >>> from fedlab_lite.nn import count_params, make_model
@@ -195,9 +198,9 @@ class VGG11(_ConvNet):
 class AlexNet(_ConvNet):
     """AlexNet of DePRL's Table 5: 3x3 convolutions, the first at stride 2; 23,271,114 parameters for Fashion-MNIST.
 
-    Of a 32x32 picture it leaves 2x2 places of 256 channels: the 1024 that the table's first dense layer takes. The
-    table prints a first convolution of three colours for grey pictures, and 64, 128, 128, 512 and 512 biases for
-    layers of 192, 384, 256, 4096 and 4096 outputs: here a layer has as many biases as outputs.
+    A 32x32 image becomes 2x2 positions of 256 channels: the 1024 inputs of the table's first dense layer. The table
+    prints a first convolution of three colours for grey images. It also prints 64, 128, 128, 512 and 512 biases for
+    layers of 192, 384, 256, 4096 and 4096 outputs. Here a layer has as many biases as outputs.
 
     Example:
       >>> from fedlab_lite.nn import count_params, make_model
@@ -214,7 +217,8 @@ class AlexNet(_ConvNet):
 class AlexNetSmall(_ConvNet):
     """The AlexNet of DePRL's code: 11x11 at stride 4, 5x5, 3x3 three times, dense 256-128-128-classes.
 
-    2,454,208 + 50,698 parameters on 28x28x1 with ten classes, the second being the code's head: a ninth of Table 5's.
+    It has 2,454,208 + 50,698 parameters on 28x28x1 with ten classes: a ninth of Table 5's. The second number is the
+    head of the code's split.
     """
 
     layers = (Layer(1, 11, 4, pool=True), Layer(3, 5, pool=True), Layer(6), Layer(4), Layer(4, pool=True))
@@ -225,11 +229,12 @@ class AlexNetSmall(_ConvNet):
 class DNN(_Network):
     """The dense network of DePRL's Table 6, for HARBox: 900-512-256-128-64-5, 633,792 + 325 parameters.
 
-    Its code has 900-1024-512-256-128-128-5 in its place: 1,611,648 + 17,157, the second being the head of that split.
+    Its code has 900-1024-512-256-128-128-5 instead: 1,611,648 + 17,157 parameters, the second in the head of the code's
+    split.
 
     Args:
-      hidden: the widths of the dense layers but the last.
-      dropout: the probability that an entry is set to 0, in training, after each of them but the last.
+      hidden: the widths of all dense layers except the last.
+      dropout: the probability that an entry is set to 0, in training, after each of these layers except the last.
       split: which dense layers are the head, 'last' or 'classifier' (the last two).
 
     Example:

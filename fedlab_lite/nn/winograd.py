@@ -1,9 +1,9 @@
-"""Convolution with fewer multiplications: Winograd's minimal filtering F(m, r), for a CPU.
+"""Convolution with fewer multiplications on a CPU: Winograd's minimal filtering F(m, r).
 
 m outputs of a correlation with r taps need m + r - 1 multiplications instead of m r (Winograd 1980; Lavin & Gray 2016,
 arXiv:1509.09308, Sec. 4): d inputs -> B^T d, taps g -> G g, outputs A^T ((G g) * (B^T d)). Nested over both axes, a
-3x3 kernel makes 4x4 outputs with 36 products in place of 144, and its input grows 36 / 16 = 2.25 times where the patch
-matrix of im2col grows 9 times. The products of all tiles, over channels, are 36 matrix products.
+3x3 kernel makes 4x4 outputs with 36 products instead of 144. Its input grows 36 / 16 = 2.25 times; the patch matrix of
+im2col grows 9 times. The products of all tiles, over channels, are 36 matrix products.
 """
 
 from functools import lru_cache
@@ -14,12 +14,14 @@ import numpy as np
 
 OUTPUTS = {3: 4, 5: 2}  # m by kernel size: six points each, an error near 1e-5 of the largest output in float32
 POINTS = (0, 1, -1, 2, -2)  # and infinity
-BLOCK_BYTES = 2.5e6  # transformed samples taken at once: what a core's own cache holds, with its neighbours
+BLOCK_BYTES = 2.5e6  # of transformed samples taken at once: about what fits into one core's cache
 
 
 @lru_cache
 def matrices(outputs: int, size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """B^T `[n, n]`, G `[n, size]`, A^T `[outputs, n]` of F(outputs, size), n = outputs + size - 1 (Toom and Cook).
+    """The matrices B^T `[n, n]`, G `[n, size]` and A^T `[outputs, n]` of F(outputs, size), after Toom and Cook.
+
+    Here n = outputs + size - 1.
 
     >>> BT, G, AT = matrices(2, 3)
     >>> AT @ ((G @ [1, 10, 100]) * (BT @ [1, 2, 3, 4]))  # 1 + 20 + 300, 2 + 30 + 400
@@ -38,18 +40,21 @@ def matrices(outputs: int, size: int) -> tuple[np.ndarray, np.ndarray, np.ndarra
 
 
 def _combine(matrix: np.ndarray, parts: list[jax.Array], axis: int) -> jax.Array:
-    """matrix @ parts, stacked on `axis`; sums and products by constants, which XLA fuses into one pass."""
+    """The product matrix @ parts, stacked on `axis`, as sums and constant multiples that XLA fuses into one pass."""
     rows = [sum(float(c) * part for c, part in zip(row, parts, strict=True) if c) for row in matrix]
     return jnp.stack(rows, axis)
 
 
 def unstack(x: jax.Array, axis: int) -> list[jax.Array]:
-    """The slices of an axis. `split`, because its gradient is one concatenation; that of indexing is a pad a slice."""
+    """The slices of an axis.
+
+    They come from `split`, whose gradient is one concatenation. The gradient of indexing is one pad per slice.
+    """
     return [part.squeeze(axis) for part in jax.lax.split(x, [1] * x.shape[axis], axis)]
 
 
 def _tiles(x: jax.Array, BT: np.ndarray, axis: int, count: int) -> jax.Array:
-    """B^T over the `count` overlapping tiles of axis `axis` of `x [..., tiles, m, ...]`; the n values come first."""
+    """Apply B^T to the `count` overlapping tiles on `axis` of `x [..., tiles, m, ...]`; the n values come first."""
     parts = unstack(x, axis + 1)
     outputs = len(parts)
 
@@ -62,8 +67,8 @@ def _tiles(x: jax.Array, BT: np.ndarray, axis: int, count: int) -> jax.Array:
 def pays(x_shape: tuple[int, ...], kernel_shape: tuple[int, ...]) -> bool:
     """Whether `conv2d` here is faster than im2col for `x [B, H, W, C]` and `kernel [k, k, C, out]`, stride 1, on a CPU.
 
-    For 3x3 and 5x5, and where there are channels to fill a vector and pixels enough to repay the transformed kernel.
-    (On an accelerator float32 products lose digits that the transforms would magnify: not there.)
+    It is for 3x3 and 5x5, with enough channels to fill a vector and enough pixels to repay the transformed kernel.
+    (It is not used on an accelerator: float32 products lose digits there, and the transforms would magnify the error.)
     """
     (batch, height, width, _), (size, _, channels, out) = x_shape, kernel_shape
     enough = min(channels, out) >= 16 and batch * height * width >= 512
@@ -71,10 +76,10 @@ def pays(x_shape: tuple[int, ...], kernel_shape: tuple[int, ...]) -> bool:
 
 
 def conv2d(x: jax.Array, kernel: jax.Array, *, padding: str = "SAME") -> jax.Array:
-    """`layers.conv2d` at stride 1 with a kernel of 3x3 or 5x5.
+    """Compute `layers.conv2d` at stride 1 with a kernel of 3x3 or 5x5.
 
-    Samples go through in blocks that a core's cache holds, and the transformed input is made again for the
-    gradient instead of kept. Autodiff does the rest: every step is a sum, a slice or a matrix product.
+    Samples are taken in blocks that fit into one core's cache. The transformed input is computed again for the gradient
+    instead of stored. JAX derives the gradient itself: every step is a sum, a slice or a matrix product.
     """
     size, _, channels, out = kernel.shape
     m = OUTPUTS[size]
@@ -84,7 +89,7 @@ def conv2d(x: jax.Array, kernel: jax.Array, *, padding: str = "SAME") -> jax.Arr
     before = (size - 1) // 2 if padding == "SAME" else 0
     height, width = (length if padding == "SAME" else length - size + 1 for length in (height, width))
     rows, columns = -(-height // m), -(-width // m)
-    more = -(-n // m) - 1  # tiles that the last one reaches into
+    more = -(-n // m) - 1  # further tiles that the last one overlaps
 
     by_row = _combine(G, unstack(kernel, 0), 0)
     weights = _combine(G, unstack(by_row, 1), 0).reshape(n * n, channels, out)

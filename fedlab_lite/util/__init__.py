@@ -1,6 +1,6 @@
 """Errors, paths and progress reporting.
 
-The lowest room: it knows nothing of federated learning, and every other room may use it.
+The lowest package: it knows nothing of federated learning, and every other package may import it.
 """
 
 from fedlab_lite.util.errors import (

@@ -1,11 +1,11 @@
-"""The errors a user can cause and mend. Each message says what was wrong and what to do about it.
+"""User errors, each with a fix: the message says what was wrong and what to do about it.
 
-The command line prints these without a traceback and exits with 2; anything else is a bug.
+The command line prints these errors without a traceback and exits with code 2. Any other error is a bug.
 """
 
 
 class FedlabError(Exception):
-    """Base of all errors that better input, or the missing file, would prevent."""
+    """Base class of all errors that correct input, or a missing file, would prevent."""
 
 
 class InputError(FedlabError, ValueError):
@@ -13,27 +13,29 @@ class InputError(FedlabError, ValueError):
 
 
 class MissingDataError(FedlabError, FileNotFoundError):
-    """A real data set that is not on this machine; the message names the ways to get it."""
+    """A real data set that is not on this machine; the message lists the ways to get it."""
 
 
 class NotStoredError(FedlabError):
-    """Runs that nobody has computed yet, where only stored ones may be shown."""
+    """Runs that are not stored yet, where only stored runs may be shown."""
 
 
 class CorruptFileError(FedlabError, OSError):
-    """A file that is there but cannot be trusted: truncated, altered or unreadable."""
+    """A file that exists but cannot be trusted: truncated, altered or unreadable."""
 
 
 class OutputError(FedlabError, OSError):
-    """A result that could not be written (read-only folder, full disk); nothing half-written is left."""
+    """A result that could not be written (read-only folder, full disk); no partial file is left."""
 
 
 class BudgetWarning(UserWarning):
-    """A run that stopped before its last round, because a privacy budget was used up."""
+    """A run that stopped before its last round because its privacy budget was used up."""
 
 
 def choose(kind: str, name: str, options) -> None:
-    """Raise `InputError` unless `name` is one of `options`: with the near ones, or with all where none is near.
+    """Raise `InputError` unless `name` is one of `options`.
+
+    The message suggests similar options, or lists all options if none is similar.
 
     >>> choose("preset", "quikc", ["quick", "laptop"])
     Traceback (most recent call last):

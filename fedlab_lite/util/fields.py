@@ -1,7 +1,7 @@
-"""Types and ranges of values: of a dataclass's fields, which say them in their metadata, and of any parameter.
+"""Checks of types and ranges: for the fields of a dataclass, by their metadata, and for any single value.
 
-None, where the type has it, is always in range; a list is in range if it is not empty and all its numbers are; NaN and
-infinity never are, nor is a whole number that JAX's int32 cannot hold.
+None is always in range where the type allows it. A list is in range if it is not empty and all its numbers are in
+range. NaN and infinity are never in range, nor is a whole number that JAX's int32 cannot hold.
 """
 
 import difflib
@@ -14,13 +14,13 @@ from typing import Any, NamedTuple, Union, get_args, get_origin, get_type_hints
 
 from fedlab_lite.util.errors import InputError
 
-LARGEST = 2**31 - 1  # of any whole number: what JAX's int32 holds
+LARGEST = 2**31 - 1  # the largest whole number that JAX's int32 holds
 
 _UNIONS = (types.UnionType, Union)
 
 
 class Range(NamedTuple):
-    """From `low` to `high`, which belong to it unless `above` or `below` say otherwise.
+    """The numbers from `low` to `high`; `above` excludes `low`, `below` excludes `high`.
 
     >>> str(Range(1)), str(Range(0, above=True)), str(Range(0, 1)), str(Range(0, 1, above=True))
     ('at least 1', 'above 0', '0 to 1', 'above 0 and at most 1')
@@ -47,7 +47,7 @@ class Range(NamedTuple):
 
 
 FINITE = Range(-math.inf)
-Rule = Range | tuple[str, ...] | None  # a range of numbers, or the words that there are; None: nothing beside the type
+Rule = Range | tuple[str, ...] | None  # a range of numbers, or the allowed words; None: only the type is checked
 
 
 def ranged(
@@ -59,12 +59,12 @@ def ranged(
     below: bool = False,
     static: bool = False,
 ) -> Any:
-    """A dataclass's field, its default and its range, see `Range`; `static`: no data of a compiled round."""
+    """A dataclass field with a default and a `Range`; a `static` field is a constant of a compiled round."""
     return field(default=default, metadata={"rule": Range(low, high, above, below), "static": static})
 
 
 def one_of(default: str, *words: str) -> Any:
-    """A dataclass's field that is one of these words, and its default.
+    """A dataclass field with a default, whose value is one of `words`.
 
     >>> from dataclasses import dataclass
     >>> @dataclass
@@ -80,9 +80,10 @@ mean 'fast'?
 
 @cache
 def hints_of(record: type) -> dict[str, Any]:
-    """The fields of a dataclass by name, and their types, also where its file writes types as text.
+    """The types of a dataclass's fields, by name.
 
-    (So does `from __future__ import annotations`.) Raises `InputError` for a type that its module does not know.
+    Types written as text are resolved, such as those under `from __future__ import annotations`. Raises `InputError`
+    for a type that its module does not define.
     """
     try:
         hints = get_type_hints(record)
@@ -93,14 +94,14 @@ def hints_of(record: type) -> dict[str, Any]:
 
 @cache
 def rules_of(record: type) -> dict[str, Rule]:
-    """What the fields of a dataclass say of their values: `ranged`, `one_of`; numbers that say nothing are finite."""
+    """The rules of a dataclass's fields, set by `ranged` or `one_of`; a number without a rule must be finite."""
     numbers = {name for name, hint in hints_of(record).items() if {int, float} & set(kinds_of(hint))}
     plain = {name: FINITE if name in numbers else None for name in hints_of(record)}
     return plain | {each.name: each.metadata["rule"] for each in fields(record) if "rule" in each.metadata}
 
 
 def check_fields(record: Any, where: str = "", known: Callable[[Any], bool] = lambda value: True) -> None:
-    """Raise `InputError` for a value of a dataclass that is not as its field says; `known`: which can be looked at."""
+    """Raise `InputError` for a value that breaks its field's type or rule; `known` selects the values to check."""
     rules = rules_of(type(record))
     for name, hint in hints_of(type(record)).items():
         if known(getattr(record, name)):
@@ -108,7 +109,7 @@ def check_fields(record: Any, where: str = "", known: Callable[[Any], bool] = la
 
 
 def fits(value, hint) -> bool:
-    """Whether a value is of an annotated type; an int passes for a float, a list for a tuple, a bool for neither.
+    """Whether a value is of an annotated type; an int passes as a float, a list as a tuple, a bool as no number.
 
     >>> fits(3, float), fits(True, int), fits([1, 2], tuple[int, ...]), fits("x", int | None)
     (True, False, True, False)
@@ -131,13 +132,13 @@ def type_name(hint) -> str:
 
 
 def check_type(name: str, value, hint, allowed: str = "") -> None:
-    """Raise `InputError` unless `value` is of type `hint`; `allowed` says in words what else is asked of it."""
+    """Raise `InputError` unless `value` is of type `hint`; `allowed` describes further conditions in the message."""
     if not fits(value, hint):
         raise _wrong(name, value, hint, allowed)
 
 
 def check_value(name: str, value: Any, hint: Any, rule: Rule = None) -> None:
-    """Raise `InputError`, naming type and range or words, unless a value is of this type and in this range.
+    """Raise `InputError` unless a value has the type `hint` and meets `rule`; the message names both.
 
     >>> check_value("lr", 0.0, float | None, Range(0, above=True))
     Traceback (most recent call last):
@@ -167,12 +168,12 @@ def _wrong(name: str, value: Any, hint: Any, allowed: str, near: Sequence[str] =
 
 
 def kinds_of(hint: Any) -> tuple:
-    """A type, or all of a union, without what lists hold."""
+    """The types that `hint` allows: one, or all members of a union, without the element types of lists."""
     return tuple(get_origin(kind) or kind for kind in (get_args(hint) if get_origin(hint) in _UNIONS else (hint,)))
 
 
 def normal(value: Any, hint: Any) -> Any:
-    """A value that fits its type, in one spelling: ints where floats belong are floats, lists are tuples.
+    """A value of type `hint` in its normal form: an int where a float belongs becomes a float, a list a tuple.
 
     >>> normal(1, float | None), normal([1, 2], tuple[float, ...]), normal(1, int)
     (1.0, (1.0, 2.0), 1)

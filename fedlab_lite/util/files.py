@@ -1,4 +1,4 @@
-"""Where things lie, and writing that never leaves half a file. All paths of the project come from here.
+"""Paths of the project, and atomic writes that never leave a partial file.
 
 | variable       | default                       | holds                                                  |
 | ---            | ---                           | ---                                                    |
@@ -7,7 +7,7 @@
 | FEDLAB_RUNS    | $FEDLAB_CACHE/runs            | the run store: finished runs and checkpoints           |
 | FEDLAB_FIGURES | figures/ of the checkout      | committed results: `<paper>/<stem>.svg .png .json`     |
 
-Where there is no checkout (an installed package), figures and pages go to the working directory.
+Without a checkout (an installed package), figures and pages go to the working directory.
 """
 
 import hashlib
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 
 
 def is_checkout() -> bool:
-    """Whether this package is that of a checkout, with notebooks and figures beside it."""
+    """Whether this package runs from a checkout, with notebooks and figures beside it."""
     return (Path(__file__).resolve().parents[2] / "pyproject.toml").is_file()
 
 
 def project_root() -> Path:
-    """The checkout that holds `notebooks/` and `figures/`; the working directory where the package is installed."""
+    """The checkout with `notebooks/` and `figures/`; the working directory if the package is installed."""
     return Path(__file__).resolve().parents[2] if is_checkout() else Path.cwd()
 
 
@@ -56,7 +56,7 @@ def figures_dir() -> Path:
 
 
 def drafts_dir() -> Path:
-    """Where results go that are not for committing: `<preset>/<paper>/`."""
+    """The folder of results that are not committed: `<preset>/<paper>/`."""
     own = os.environ.get("FEDLAB_FIGURES")
     return Path(own).expanduser() / "drafts" if own else project_root() / "build" / "figures"
 
@@ -66,28 +66,28 @@ def notebooks_dir() -> Path:
 
 
 def rendered_dir() -> Path:
-    """Where executed notebooks go: `<preset>/<paper>/<stem>.ipynb`."""
+    """The folder of executed notebooks: `<preset>/<paper>/<stem>.ipynb`."""
     return project_root() / "build" / "notebooks"
 
 
 def sha256_of_arrays(arrays: "Mapping[str, np.ndarray]", first: bytes = b"") -> str:
     """SHA-256 (hex) of `first` and of the arrays' names, types, shapes and contents, in the mapping's order."""
-    import numpy as np  # here, because the command line begins with this module, and must not take long
+    import numpy as np  # here, because the command line imports this module and must start fast
 
     digest = hashlib.sha256(first)
     for name, array in arrays.items():
         digest.update(
             f"{name} {array.dtype.str} {array.shape or (1,)}".encode()
-        )  # a number is hashed as one of one row
-        for block in array.blocks() if hasattr(array, "blocks") else [array]:  # `Rows`, one client after the other
+        )  # a scalar is hashed like an array of length 1
+        for block in array.blocks() if hasattr(array, "blocks") else [array]:  # `Rows`: one client after the other
             digest.update(np.ascontiguousarray(block))
     return digest.hexdigest()
 
 
 def write_atomic(path: Path, content: bytes) -> Path:
-    """Write `content` to a temporary name beside `path`, flush it to disk, then rename.
+    """Write `content` to a temporary file beside `path`, flush it to disk, then rename it to `path`.
 
-    A reader sees the old file or the new one, never a part; two writers of the same path do no harm.
+    A reader sees the old file or the new one, never a part. Two processes may write the same path at once.
     Raises `OutputError` (and removes the temporary file) when the folder is read-only or the disk is full.
     """
     path = Path(path)
@@ -109,7 +109,7 @@ def write_atomic(path: Path, content: bytes) -> Path:
 
 
 def cannot_write(path: Path, error: OSError) -> OutputError:
-    """The error of a file that could not be written, with what may be done about it."""
+    """The error for a file that could not be written; its message says what to do."""
     blocking = next((folder for folder in path.parents if folder.exists() and not folder.is_dir()), None)
     why = f"{blocking} is a file, not a folder" if blocking else f"{error.strerror or error}"
     return OutputError(
@@ -119,7 +119,7 @@ def cannot_write(path: Path, error: OSError) -> OutputError:
 
 
 def check_writable(folder: Path) -> None:
-    """Raise `OutputError` now, not after hours of work, where nothing can be written to a folder."""
+    """Raise `OutputError` if `folder` cannot be written to, before a long run begins."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(prefix=".", suffix=".tmp", dir=folder) as file:

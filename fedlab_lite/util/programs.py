@@ -1,7 +1,8 @@
-"""Compiled programs on disk, each behind its checksum: a damaged one is removed, said once, and compiled again.
+"""A disk cache of compiled programs with checksums: a damaged entry is removed with one warning and compiled again.
 
-JAX's own cache writes in place and without a checksum, so that a full disk or two writers leave an entry which costs a
-cryptic warning and a compilation in every process from then on. This one stands in its place where JAX lets it.
+JAX's own cache writes in place and without a checksum. A full disk or two simultaneous writers can leave a damaged
+entry. From then on every process prints a cryptic warning and compiles again. This cache replaces JAX's own where JAX
+allows it.
 """
 
 import contextlib
@@ -17,14 +18,14 @@ DIGEST = hashlib.sha256().digest_size
 
 
 class Programs:
-    """What JAX asks of a cache: `get` and `put` of bytes by key; `path`: the folder, with a file `<key>.xla` each."""
+    """The cache that JAX calls: `get` and `put` bytes by key, one file `<key>.xla` per program in the folder `path`."""
 
     def __init__(self, path: str | Path):
         self.path = self._path = Path(path)
         self.writes = True
 
     def get(self, key: str) -> bytes | None:
-        """The program, None where there is none that is whole.
+        """The program stored under `key`, or None if there is no undamaged one.
 
         >>> import tempfile
         >>> programs = Programs(tempfile.mkdtemp())
@@ -45,7 +46,7 @@ class Programs:
         return None
 
     def put(self, key: str, value: bytes) -> None:
-        """Keep a program. Where the folder cannot be written, nothing is kept from then on, and one warning says so."""
+        """Store a program; after the first failed write, warn once and store nothing more."""
         if not self.writes:
             return
         try:
@@ -56,12 +57,12 @@ class Programs:
 
 
 def install() -> None:
-    """Make JAX keep its programs here; a cache that it has opened already, or one with a maximal size, stays."""
+    """Make JAX use this cache, unless JAX has already opened one or its cache has a maximal size."""
     import jax
 
     try:
         from jax._src import compilation_cache
-    except ImportError:  # a JAX that keeps its cache elsewhere, and uses its own
+    except ImportError:  # this version of JAX has its cache in another module, and keeps using it
         return
 
     def opened(path: str) -> Any:

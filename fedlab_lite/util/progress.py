@@ -1,4 +1,4 @@
-"""How far it is: a bar where somebody is looking, a line a minute in a log, silence in batch runs."""
+"""Progress reporting: a bar in a terminal or notebook, one line per minute in a log, nothing in batch runs."""
 
 import contextlib
 import os
@@ -7,25 +7,25 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 
-SECONDS = 60.0  # between two lines of a log
+SECONDS = 60.0  # between two lines in a log
 
 
 def watched() -> bool:
-    """Whether somebody is looking: a terminal or Jupyter, and no batch run (CI, pytest, our own runner)."""
+    """Whether output is interactive: a terminal or Jupyter, and no batch run (CI, pytest, our own runner)."""
     if silent() or os.environ.get("CI"):
         return False
-    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()  # in a kernel, not beside one
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()  # only inside a kernel
     return hasattr(shell, "kernel") or sys.stderr.isatty()
 
 
 def silent() -> bool:
-    """Whether not even a log should hear of it: under pytest, in our own runner's kernels, with `--quiet`."""
+    """Whether not even log lines are printed: under pytest, in our own runner's kernels, with `--quiet`."""
     return any(os.environ.get(name) for name in ("PYTEST_CURRENT_TEST", "FEDLAB_BATCH"))
 
 
 @contextlib.contextmanager
 def every_minute(say: Callable[[], str]) -> Iterator[None]:
-    """What `say` says and the time since, once a minute on stderr; nothing where there is a bar, or silence.
+    """Print the text of `say` and the elapsed time to stderr once per minute, unless a bar is shown or output is off.
 
     >>> with every_minute(lambda: "counting"):
     ...     sum(range(10))
@@ -53,10 +53,10 @@ def every_minute(say: Callable[[], str]) -> Iterator[None]:
 def progress_bar(
     description: str, total: int, shown: bool | None = None, unit: str = "rounds"
 ) -> Iterator[Callable[[int], None]]:
-    """A bar that vanishes when it is done, or a line a minute; yields a function that advances it.
+    """Show a bar that disappears when done, or one line per minute; yield a function that advances it.
 
     Args:
-      shown: True: a bar; False: nothing at all; None: what fits who is looking.
+      shown: True: a bar; False: nothing; None: a bar if output is interactive, else one line per minute.
     """
     if shown is False:
         yield lambda steps: None
