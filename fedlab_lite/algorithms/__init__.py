@@ -1,4 +1,7 @@
-"""One file an algorithm. `ALGORITHMS` is the register: a new algorithm adds its line here."""
+"""The algorithms, with one file per algorithm.
+
+`ALGORITHMS` is the register: a new algorithm adds its line there.
+"""
 
 from dataclasses import fields
 from typing import Any
@@ -56,14 +59,14 @@ ALGORITHMS: dict[str, type[Algorithm]] = {
 
 
 def algorithm_options(name: str) -> dict[str, type]:
-    """The hyper-parameters of an algorithm that settings name, and their types: all but its optimisers."""
+    """The names and types of an algorithm's hyper-parameters in settings: all but its optimisers."""
     choose("algorithm", name, ALGORITHMS)
     algorithm = ALGORITHMS[name]
     return {option: hint for option, hint in hints_of(algorithm).items() if option not in optimizers_of(algorithm)}
 
 
 def algorithm_defaults(name: str) -> dict[str, Any]:
-    """The values of an algorithm's hyper-parameters where nothing else is said."""
+    """The default values of an algorithm's hyper-parameters."""
     options = algorithm_options(name)
     return {field.name: field.default for field in fields(ALGORITHMS[name]) if field.name in options}
 

@@ -9,7 +9,7 @@ from fedlab_lite.util.fields import ranged
 
 @dataclass(frozen=True)
 class DecFedAvg(Decentralised):
-    """Local SGD, then w_i <- (1 - beta) w_i + beta M_i[w_j], eq. (21): of the kind of CDSGD and D-PSGD."""
+    """Local SGD, then w_i <- (1 - beta) w_i + beta M_i[w_j], eq. (21), similar to CDSGD and D-PSGD."""
 
     beta: float = ranged(0.5, 0, 1)  # beta, averaging rate; 1 would oscillate on an even ring
 

@@ -13,10 +13,10 @@ from fedlab_lite.util.fields import ranged
 
 @dataclass(frozen=True)
 class DecFedProx(Decentralised):
-    """DecFedAvg with C_i(w_i) + alpha ||w_i - M_i[w_j]||^2 as local loss, eq. (22): no one half before alpha.
+    """DecFedAvg with local loss C_i(w_i) + alpha ||w_i - M_i[w_j]||^2, eq. (22), without a factor 1/2 before alpha.
 
-    M_i[w_j] is what the last exchange brought (at first the common w^0), and held during a round; the paper does not
-    say. The state has it as 'received'.
+    M_i[w_j] is the result of the last exchange (at first the common w^0). It is fixed during a round; the paper does
+    not say. The state keeps it as 'received'.
     """
 
     beta: float = ranged(0.5, 0, 1)  # beta, averaging rate; 1 would oscillate on an even ring

@@ -1,5 +1,8 @@
-"""DePRL: Xiong et al., "DePRL: Achieving Linear Convergence Speedup in Personalized Decentralized Learning with Shared
-Representations", 2024, Algorithm 1."""
+"""DePRL: decentralised training of a shared representation, with one head per worker.
+
+Xiong et al., "DePRL: Achieving Linear Convergence Speedup in Personalized Decentralized Learning with Shared
+Representations", 2024, Algorithm 1.
+"""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -27,28 +30,30 @@ STARTS = ("different", "same")
 
 @dataclass(frozen=True)
 class DePRL(PartialPersonalisation):
-    """min_phi (1/N) sum_i min_{theta_i} F_i(theta_i o phi) over a graph, eq. (2): a head each, phi by gossip.
+    """min_phi (1/N) sum_i min_{theta_i} F_i(theta_i o phi) over a graph, eq. (2): one head per worker, phi by gossip.
 
-    A worker has its own copy of phi ('thetas') and its head ('heads'); only the first is sent. Workers share phi(0),
-    and each has a random head of its own ("initialized with a random local head", on Figs. 10-11). Line 10 hands on
-    theta(k, tau - 1) after the steps s = 0 ... tau - 1, which would drop the last one; here it is theta(k, tau).
+    A worker has its own copy of phi ('thetas') and its head ('heads'). Only phi is sent. Workers share phi(0), and each
+    has a random head of its own ("initialized with a random local head", on Figs. 10-11). Line 10 passes on
+    theta(k, tau - 1) after the steps s = 0 ... tau - 1, which would drop the last step. Here it is theta(k, tau).
 
-    tau is "update steps" in Algorithm 1 and "the epoch number for local head update" in the experiments, whose code
-    makes passes over the rows for phi, too: with single steps that shrink by 0.96 a round hardly anything is learnt.
-    So passes are the default, and `head_steps = 2, steps = 1` is what is printed. The code also mixes first (`order`),
-    passes 3 times for the head, has one step size and momentum 0.9, and gives all workers one head at first (`start`).
-    Table 1's notebook shows what that is worth: gradients of phi come through the heads, and unlike heads disagree.
+    tau is "update steps" in Algorithm 1 and "the epoch number for local head update" in the experiments. Their code
+    makes passes over the rows for phi, too. With single steps that shrink by 0.96 per round, the model learns almost
+    nothing. So passes are the default, and `head_steps = 2, steps = 1` is what is printed.
+
+    The code also mixes first (`order`), makes 3 passes for the head, and has one step size and momentum 0.9. It gives
+    all workers one head at first (`start`). Table 1's notebook shows the effect: gradients of phi pass through the
+    heads, and different heads disagree.
     """
 
     mixing: str = one_of("metropolis", *MIXING)  # P: 'metropolis' or 'uniform', see `parts.mixed`
     lr: float = ranged(0.01, 0, above=True)  # beta, of the representation
     head_lr: float = ranged(0.005, 0, above=True)  # alpha, of the head
-    epochs: int = ranged(1, 1)  # passes over the worker's rows for the representation, a round
+    epochs: int = ranged(1, 1)  # passes over the worker's rows for the representation, per round
     head_epochs: int = ranged(2, 1)  # tau, likewise for the head
-    steps: int | None = ranged(None, 1)  # of the representation as random batches, (5), 1 in the paper; None: `epochs`
+    steps: int | None = ranged(None, 1)  # random batches for the representation, (5), 1 in the paper; None: `epochs`
     head_steps: int | None = ranged(None, 1)  # tau as random batches, (3); None: `head_epochs`
     order: str = "train_first"  # or 'mix_first'
-    start: str = "different"  # heads of the workers at the start, or the 'same'
+    start: str = "different"  # 'different' or the 'same' heads of the workers at the start
 
     everybody: ClassVar[bool] = True
     owned: ClassVar[tuple[str, ...]] = ("thetas", "heads")
@@ -71,7 +76,7 @@ class DePRL(PartialPersonalisation):
         return {"thetas": problem.broadcast(state["theta"]), "heads": heads, "new_head": state["new_head"]}
 
     def worker_update(self, problem: Problem, data: ClientData, key: jax.Array, phi: dict, head: dict) -> Models:
-        """Lines 5-8: theta_i(k+1), then phi_i(k+1/2)."""
+        """Run lines 5-8 of Algorithm 1: theta_i(k+1), then phi_i(k+1/2)."""
         for_head = {"epochs": self.head_epochs} if self.head_steps is None else {"steps": self.head_steps}
         for_body = {"epochs": self.epochs} if self.steps is None else {"steps": self.steps}
         passes = {"for_head": for_head, "for_body": for_body, "head_lr": self.head_lr}
@@ -85,14 +90,17 @@ class DePRL(PartialPersonalisation):
         return state | {"thetas": phi, "heads": heads}
 
     def models(self, problem: Problem, state: dict, key: jax.Array) -> Models:
-        """Worker i answers with its own phi_i and theta_i."""
+        """The models of the workers: each answers with its own phi_i and theta_i."""
         return {"representation": state["thetas"], "head": state["heads"]}, {}
 
     def join(self, problem: Problem, state: dict, key: jax.Array) -> dict[str, Models]:
-        """A new worker takes the mean of all phi_i (the paper does not say which) and trains a head on it."""
+        """A new worker's model: the mean of all phi_i, with a head that is trained on it.
+
+        The paper does not say which phi_i a new worker takes.
+        """
         return super().join(problem, state | {"theta": mean_of(state["thetas"])}, key)
 
     def monitor(self, problem: Problem, state: dict) -> dict[str, jax.Array]:
-        """'consensus': ||phi_i - mean phi||; 'consensus_error': its square, of which (10) has the mean."""
+        """The curves 'consensus', ||phi_i - mean phi||, and 'consensus_error', its square, whose mean is in (10)."""
         gap = disagreement(state["thetas"])
         return {"consensus": gap, "consensus_error": jnp.square(gap)}

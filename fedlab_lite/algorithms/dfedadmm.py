@@ -1,7 +1,8 @@
 """DFedADMM: Li et al., "DFedADMM: Dual Constraints Controlled Model Inconsistency for Decentralized Learning", 2023.
 
-Compared with in FedF-ADMM's Sec. VI-B4, which names its three knobs and prints no update; the form below is that of
-its family (FedSpeed, FedDyn) with these knobs, without the paper's sharpness-aware variant.
+FedF-ADMM's Sec. VI-B4 uses it for comparison. That section names its three hyper-parameters and prints no update. The
+form below is that of its family (FedSpeed, FedDyn) with these hyper-parameters, without the paper's sharpness-aware
+variant.
 """
 
 from dataclasses import dataclass
@@ -17,11 +18,11 @@ from fedlab_lite.util.fields import ranged
 
 @dataclass(frozen=True)
 class DFedADMM(Decentralised):
-    """ADMM on params: C_i(w) + <p_i, w> + theta/2 ||w - z_i||^2 locally, z_i being the device's averaged params.
+    """ADMM on params, with local loss C_i(w) + <p_i, w> + theta/2 ||w - z_i||^2; z_i is the device's averaged params.
 
     Then p_i <- p_i + theta (w_i - z_i), the message is m_i = w_i + p_i / theta, and z_i the average (21) of messages.
-    A device is judged with z_i, the state's 'client_params'. With p_i / theta in it, z_i is no convex combination of
-    params: it is projected where the model has a constraint set.
+    A device is judged with z_i, the state's 'client_params'. Because z_i contains p_i / theta, it is not a convex
+    combination of params. So it is projected where the model has a constraint set.
     """
 
     beta: float = ranged(0.5, 0, 1)  # beta, averaging rate; 1 would oscillate on an even ring
@@ -34,7 +35,7 @@ class DFedADMM(Decentralised):
         return state | {"duals": optax.tree.zeros_like(state["client_params"])}
 
     def admm_update(self, problem: Problem, data: ClientData, key: jax.Array, z_i: dict, dual: dict) -> Models:
-        """Returns the message m_i and the new p_i."""
+        """Run the local update; returns the message m_i and the new p_i."""
 
         def augmented_loss(params: dict, batch: Batch):
             value, z = problem.loss(params, batch)

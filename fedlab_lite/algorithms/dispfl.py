@@ -1,5 +1,8 @@
-"""DisPFL: Dai et al., "DisPFL: Towards Communication-Efficient Personalized Federated Learning via Decentralized
-Sparse Training", 2022, Algorithms 1 and 2."""
+"""DisPFL: decentralised training of one sparse model per client.
+
+Dai et al., "DisPFL: Towards Communication-Efficient Personalized Federated Learning via Decentralized Sparse Training",
+2022, Algorithms 1 and 2.
+"""
 
 import math
 from dataclasses import dataclass
@@ -20,23 +23,25 @@ CHOICES = {"layers": ("erk", "uniform"), "regrow": ("gradient", "random"), "star
 
 @dataclass(frozen=True)
 class DisPFL(Decentralised):
-    """A sparse model a client, w_i under a mask m_i of its own, of the same density for all and for good.
+    """One sparse model per client: w_i under the client's own mask m_i, with one constant density for all clients.
 
-    A round: w_i is the mean over those of the client and its neighbours who hold a number, under the mask m_i; then
-    local training under the mask; then the smallest of |w_i| leave the mask and as many others join it, by a share
-    that falls with the cosine of the round. A number that nobody holds starts at 0. What is sent carries the mask of
-    the training, one bit a number beside the numbers that it keeps. Biases have masks like all else.
+    In a round, each number of w_i becomes its mean over the client and those neighbours whose mask has the number,
+    under the mask m_i. Then comes local training under the mask. Then the smallest of |w_i| leave the mask and as many
+    others join it. Their share falls with the cosine of the round. A number that is in no mask starts at 0.
+
+    The message carries the mask of the training: one bit per number, besides the numbers that the mask keeps. Biases
+    have masks like all other arrays.
 
     A newcomer starts at the mean of all w_i and trains without a mask (the paper has no newcomers).
     """
 
-    epochs: int = ranged(5, 1)  # passes over the client's rows in a round
+    epochs: int = ranged(5, 1)  # passes over the client's rows per round
     density: float = ranged(0.5, 0, 1, above=True, static=True)  # share of the numbers that a mask keeps
     layers: str = "erk"  # densities of the layers: 'erk', small layers denser (Evci et al. 2020), or 'uniform'
     prune: float = ranged(0.5, 0, 1)  # a, share of a mask that the first round renews
-    horizon: int = ranged(500, 1)  # T, rounds until it renews nothing
-    regrow: str = "gradient"  # by the largest 'gradient' of one batch, or at 'random', as all scripts of its code do
-    start: str = "different"  # masks of the clients at the start, or the 'same'
+    horizon: int = ranged(500, 1)  # T, rounds until masks stay fixed
+    regrow: str = "gradient"  # what joins: largest 'gradient' of one batch, or 'random', as in all its scripts
+    start: str = "different"  # 'different' or the 'same' masks of the clients at the start
 
     owned: ClassVar[tuple[str, ...]] = ("client_params", "masks", "next_masks")
 
@@ -46,7 +51,7 @@ class DisPFL(Decentralised):
             choose(f"{name} of DisPFL", getattr(self, name), options)
 
     def kept(self, params: Any) -> Any:
-        """How many numbers of each array a mask keeps; `params` are one model's, or their shapes."""
+        """The number of entries that a mask keeps of each array; `params` are one model's, or their shapes."""
         leaves, structure = jax.tree.flatten(params)
         shares = erk([leaf.shape for leaf in leaves], self.density)
         if self.layers == "uniform":
@@ -79,7 +84,7 @@ class DisPFL(Decentralised):
         return {"client_params": own, "masks": masks, "next_masks": after}
 
     def packed(self, own: Any) -> Any:
-        """The shapes that a message has: the numbers that a mask keeps, and the mask, eight of its bits a byte."""
+        """The shapes of a message: the numbers that a mask keeps, and the mask itself, eight bits per byte."""
         one = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), own)
 
         def message(leaf, kept):
@@ -90,7 +95,7 @@ class DisPFL(Decentralised):
     def sparse_update(
         self, problem: Problem, data: ClientData, key: jax.Array, params: dict, mask: dict, renewed: jax.Array
     ) -> Models:
-        """Training under the mask, and the mask of the next round."""
+        """Train under the mask, then renew it; returns both for the next round."""
         train_key, batch_key, random_key = jax.random.split(key, 3)
 
         def under_mask(params: dict) -> dict:
@@ -117,14 +122,14 @@ def random_bits(key: jax.Array, params: Any) -> Any:
 
 
 def _size(leaf: jax.Array) -> jax.Array:
-    """|x| as unsigned integers, in the same order."""
+    """The absolute values |x| as unsigned integers, in the same order."""
     return jax.lax.bitcast_convert_type(jnp.abs(leaf.astype(jnp.float32)), jnp.uint32)
 
 
 def renew(size: jax.Array, mask: jax.Array, wanted: jax.Array, count: int, share: jax.Array) -> jax.Array:
-    """The mask without the ceil(share * count) smallest of its numbers, and as many of the most wanted others in it.
+    """A new mask: without the ceil(share * count) smallest of its numbers, and with as many of the most wanted others.
 
-    Those that have just left may come back. `size` and `wanted`: unsigned integers below 2^31.
+    Numbers that have just left may come back. `size` and `wanted`: unsigned integers below 2^31.
     """
     leave = jnp.ceil(share * count).astype(jnp.int32)
     stay = largest(jnp.where(mask, size + 1, 0), count - leave)
@@ -133,10 +138,11 @@ def renew(size: jax.Array, mask: jax.Array, wanted: jax.Array, count: int, share
 
 @sequential_vmap
 def largest(scores: jax.Array, count: jax.Array | int) -> jax.Array:
-    """Which `count` entries of an array of unsigned integers are the largest; of equal ones the first.
+    """Mark the `count` largest entries of an array of unsigned integers; of equal entries the first.
 
-    By the bits of the count-th largest, from the highest on: a pass over the array each, some ten times faster than
-    sorting. `count` may be traced. Under vmap one array after the other: each fits in the cache.
+    It finds the bits of the count-th largest entry, from the highest bit on, with one pass over the array per bit. This
+    is about ten times faster than sorting. `count` may be traced. Under vmap arrays are processed one after the other,
+    so that each fits in the cache.
 
     >>> largest(jnp.array([3, 9, 9, 1, 9], jnp.uint32), 2).tolist()
     [False, True, True, False, False]
@@ -157,9 +163,10 @@ def largest(scores: jax.Array, count: jax.Array | int) -> jax.Array:
 
 
 def erk(shapes: list[tuple[int, ...]], density: float) -> list[float]:
-    """Densities of arrays of these shapes, in proportion to sum(shape) / prod(shape), that make `density` of them all.
+    """Densities for arrays of these shapes, in proportion to sum(shape) / prod(shape), with `density` over all arrays.
 
-    An array whose share would exceed 1 is dense, and the others are scaled anew (Evci et al. 2020, Erdős-Rényi-kernel).
+    An array whose share would exceed 1 is dense, and the others are scaled again (Evci et al. 2020,
+    Erdős-Rényi-kernel).
 
     >>> [round(share, 3) for share in erk([(100, 100), (10,)], 0.5)]
     [0.5, 1.0]

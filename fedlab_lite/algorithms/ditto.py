@@ -14,11 +14,11 @@ from fedlab_lite.util.fields import ranged
 
 @dataclass(frozen=True)
 class Ditto(FedAvg):
-    """min_{v_i} L_i(v_i) + lambda/2 ||v_i - w*||^2, w* being FedAvg's solution: a model each, tied to the global one.
+    """One model per client, tied to the global one: min_{v_i} L_i(v_i) + lambda/2 ||v_i - w*||^2.
 
-    v_i is the client's for good: it goes on from where it stood, towards the params w^t that were received. (FeDEQ's
-    code restarts v_i in every round from the client's freshly trained copy of w.) Algorithm 1 averages uniformly;
-    here clients count by their rows, as its objective and its code have it.
+    w* is FedAvg's solution. A client keeps its v_i between rounds. Training continues from it, towards the received
+    params w^t. (FeDEQ's code restarts v_i in every round from the client's freshly trained copy of w.) Algorithm 1
+    averages uniformly; here clients are weighted by their rows, as in its objective and its code.
     """
 
     prox: float = ranged(0.3, 0)  # lambda, how strongly v_i is tied to w (FeDEQ's runs: 0.3, Shakespeare 0.1)
@@ -31,7 +31,7 @@ class Ditto(FedAvg):
         return state | {"client_params": problem.broadcast(state["params"])}
 
     def personal_update(self, problem: Problem, data: ClientData, key: jax.Array, own: dict, params: dict) -> dict:
-        """v_i <- v_i - eta (grad L_i(v_i) + lambda (v_i - w^t))."""
+        """Run gradient steps v_i <- v_i - eta (grad L_i(v_i) + lambda (v_i - w^t))."""
 
         def loss(own: dict, batch: Batch):
             value, z = problem.loss(own, batch)
@@ -62,7 +62,10 @@ class Ditto(FedAvg):
         return {"global": super().models(problem, state, key)}
 
     def join(self, problem: Problem, state: dict, key: jax.Array) -> dict[str, Models]:
-        """v_i from the global model, tied to it; 'global': the global model as it is (what FeDEQ's code scores)."""
+        """A newcomer's v_i, trained from the global model and tied to it.
+
+        'global': the unchanged global model, which FeDEQ's code scores.
+        """
         tuner = self.with_values(personal_epochs=self.join_epochs)
         shared = (state["params"], state["params"])
         own = tuner.for_cohort(problem, tuner.personal_update, problem.everyone(key), shared=shared)

@@ -14,10 +14,10 @@ ORDERS = ("together", "mix_first")
 
 @dataclass(frozen=True)
 class DPSGD(Decentralised):
-    """x_i <- sum_j P_ij x_j - eta g_i(x_i): one step a round, its gradient at the point before mixing.
+    """x_i <- sum_j P_ij x_j - eta g_i(x_i): one step per round, with the gradient at the point before mixing.
 
-    What DePRL and DisPFL run under this name mixes first and then trains for whole epochs ('mix_first'); a model that
-    is judged after that has had a free fine-tune.
+    DePRL and DisPFL use this name for mixing first and then training for whole epochs ('mix_first'). A model that is
+    judged after that has had additional fine-tuning.
     """
 
     mixing: str = "metropolis"  # P: 'metropolis' or 'uniform', see `parts.mixed`
@@ -32,7 +32,7 @@ class DPSGD(Decentralised):
         check_matrix(self, problem, self.mixing)
 
     def one_step(self, problem: Problem, data: ClientData, key: jax.Array, params: dict) -> dict:
-        """-eta g_i(x_i)"""
+        """The change -eta g_i(x_i) of one gradient step."""
         return optax.tree.sub(self.train(problem.loss, params, data, key, steps=1), params)
 
     def round(self, problem: Problem, state: dict, at: RoundContext) -> dict:

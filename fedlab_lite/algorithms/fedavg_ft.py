@@ -11,10 +11,10 @@ from fedlab_lite.util.fields import ranged
 
 @dataclass(frozen=True)
 class FedAvgFT(FedAvg):
-    """FedAvg's rounds; a model is judged after `ft_epochs` of SGD on its client's rows, from the global params.
+    """FedAvg's rounds; each client's model is judged after `ft_epochs` of SGD on its rows, from the global params.
 
-    FeDEQ does not say how it tunes (its code stops aggregating after 30 % of the rounds). Here tuning is a copy made
-    for judging: the federation never sees it, and every round's number means the same.
+    FeDEQ does not say how it tunes (its code stops aggregating after 30 % of the rounds). Here tuning changes a copy
+    that is made for judging. Training never uses it, and every round's number means the same.
     """
 
     ft_epochs: int = ranged(5, 0)  # passes over the client's rows before it is judged

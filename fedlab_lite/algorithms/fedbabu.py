@@ -14,16 +14,16 @@ from fedlab_lite.util.fields import ranged
 
 @dataclass(frozen=True)
 class FedBABU(FedAvg):
-    """FedAvg of the body under a head that is random, one for all, and never trained (Algorithm 1 of the paper).
+    """FedAvg of the body, with one random head for all clients that is never trained (Algorithm 1 of the paper).
 
-    Judged after `ft_epochs` of tuning on the client's rows, a copy that the federation never sees. The head crosses no
-    network: its seed says it. Clients count by their rows (its code, where they hold equally much, takes the plain
-    mean, and tunes the checkpoint that scored best on test rows). What FedReCo's and FedCR's code calls fedbabu is
-    FedPer: it trains everything and averages the body.
+    A client is judged after `ft_epochs` of tuning on its rows. Tuning changes a copy that training never uses. The head
+    is not sent, because its seed determines it. Clients are weighted by their rows. (The paper's code takes the plain
+    mean, where clients hold equally many rows. It tunes the checkpoint with the best score on test rows.) FedReCo's and
+    FedCR's code uses the name fedbabu for FedPer: it trains everything and averages the body.
     """
 
     ft_epochs: int = ranged(5, 0)  # passes over the client's rows before it is judged
-    tuned_part: str = "all"  # what is tuned then: 'all', the 'head', or the 'body'
+    tuned_part: str = "all"  # what is tuned before judging: 'all', the 'head', or the 'body'
 
     def __post_init__(self):
         super().__post_init__()
@@ -34,7 +34,7 @@ class FedBABU(FedAvg):
         return {"params": params} | server_start(self.server_optimizer, params["representation"])
 
     def train_body(self, problem: Problem, data: ClientData, key: jax.Array, theta: dict, head: dict) -> dict:
-        """E epochs of SGD on the body under this head."""
+        """Run E epochs of SGD on the body under this head."""
 
         def loss(theta: dict, batch: Batch):
             return problem.loss({"representation": theta, "head": head}, batch)
@@ -53,7 +53,7 @@ class FedBABU(FedAvg):
         return state | server | {"params": params | {"representation": problem.model.project(theta)}}
 
     def client_update(self, problem: Problem, data: ClientData, key: jax.Array, params: dict) -> dict:
-        """Tuning: E epochs from the global params."""
+        """Tune by E epochs of SGD from the global params."""
         theta, head = params["representation"], params["head"]
         if self.tuned_part == "body":
             return params | {"representation": self.train_body(problem, data, key, theta, head)}
@@ -66,5 +66,5 @@ class FedBABU(FedAvg):
         return self.tuned(problem, state["params"], key, self.ft_epochs)
 
     def other_models(self, problem: Problem, state: dict, key: jax.Array) -> dict[str, Models]:
-        """'global': before tuning, which says how good the random head is and no more."""
+        """The judgement 'global': the models before tuning, which shows only how good the random head is."""
         return {"global": super().models(problem, state, key)}

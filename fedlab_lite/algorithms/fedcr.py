@@ -14,7 +14,7 @@ from fedlab_lite.util.fields import ranged
 
 
 def divergence(p: Gaussian, q: Gaussian) -> jax.Array:
-    """KL(p || q) of diagonal Gaussians, `[B]` of `[B, latent]`, in nats.
+    """The divergence KL(p || q) of diagonal Gaussians, `[B]` of `[B, latent]`, in nats.
 
     >>> one, two = (Gaussian(jnp.zeros((1, 1)), jnp.full((1, 1), s)) for s in (1.0, 2.0))
     >>> round(float(divergence(one, two)[0]), 4)  # (1/4 - 1 + 2 ln 2) / 2
@@ -26,26 +26,28 @@ def divergence(p: Gaussian, q: Gaussian) -> jax.Array:
 
 @dataclass(frozen=True)
 class FedCR(PartialPersonalisation):
-    """A shared Gaussian encoder, heads of one's own, and for each class one Gaussian r_y(z) that all clients build.
+    """A shared Gaussian encoder, one head per client, and for each class one Gaussian r_y(z) that all clients build.
 
-    A client trains encoder and head jointly on the cross-entropy, the mean over draws of z, plus beta KL between r_y
-    and the encoder's answer. It sends, beside the encoder, the product of its rows' Gaussians of each class; the server
-    multiplies the clients' and N(0, I) to the next r_y. Judged with the mean of z, the limit of many draws (the code
-    takes 30).
+    A client trains encoder and head jointly. The loss is the cross-entropy, a mean over draws of z, plus beta KL
+    between r_y and the encoder's Gaussian. Besides the encoder, the client sends the product of its rows' Gaussians of
+    each class. The server multiplies the clients' products and N(0, I) to get the next r_y. A client is judged with the
+    mean of z, the limit of many draws (the code takes 30).
 
-    Needs a network whose features are Gaussians: `gaussian_mlp`, `gaussian_cnn5`. Its code differs: the product is
-    taken of what the encoder says while it is trained in the last epoch, here of what it says afterwards; and by
-    default (its beta2 = 0) the r_y stay N(0, I). KL(r_y || encoder) is that of the code's training. The other, which
-    bounds the information I(X; Z | Y), is KL(encoder || r_y) ('encoder'): a product of n Gaussians has 1/n of their
-    variance, so it shrinks the encoder's deviations round by round.
+    FedCR needs a network whose features are Gaussians: `gaussian_mlp`, `gaussian_cnn5`. Its code differs in two ways.
+    It takes the product of the Gaussians while the encoder is trained in the last epoch; here the product is taken
+    afterwards. By default (its beta2 = 0) its r_y stay N(0, I).
+
+    KL(r_y || encoder) is that of the code's training. The other, KL(encoder || r_y) ('encoder'), bounds the information
+    I(X; Z | Y). A product of n Gaussians has 1/n of their variance, so this KL shrinks the encoder's deviations in each
+    round.
     """
 
-    epochs: int = ranged(10, 1)  # passes over the client's rows in a round, encoder and head together
+    epochs: int = ranged(10, 1)  # passes over the client's rows per round, encoder and head together
     beta: float = ranged(1e-3, 0)  # beta, weight of the divergence
     samples: int = ranged(15, 1)  # L, draws of z in training
     prior_rate: float = ranged(1.0, 0, 1)  # beta_2, share of the new r_y in what the server keeps
-    kl: str = "prior"  # KL(r_y || encoder), the code's, or of the 'encoder' from r_y
-    server_optimizer: optax.GradientTransformation | None = None  # the server's step; None: the mean change as it is
+    kl: str = "prior"  # 'prior': KL(r_y || encoder), the code's; 'encoder': KL(encoder || r_y)
+    server_optimizer: optax.GradientTransformation | None = None  # the server's step; None: add the mean change
 
     def __post_init__(self):
         super().__post_init__()
@@ -59,13 +61,16 @@ class FedCR(PartialPersonalisation):
             )
 
     def init(self, problem: Problem, key: jax.Array) -> dict:
-        """The state's 'prior' are the r_y, `[C, latent]`: N(0, I)."""
+        """The initial state, whose 'prior' are the r_y, `[C, latent]`: N(0, I)."""
         shape = (problem.data.num_classes, features_of(problem).mean.shape[-1])
         state = super().init(problem, key) | {"prior": Gaussian(jnp.zeros(shape), jnp.ones(shape))}
         return state | server_start(self.server_optimizer, state["theta"])
 
     def products(self, problem: Problem, data: ClientData, theta: dict) -> dict:
-        """Of each class, the product of its rows' Gaussians: 'precision' and 'weighted' mean (by it), `[C, latent]`."""
+        """The product of the Gaussians of a client's rows, for each class.
+
+        Returns: 'precision' and 'weighted' mean (by precision), `[C, latent]`.
+        """
         params = {"representation": theta}
         found = in_chunks(lambda x: problem.model.represent(params, x, budget=data.budget), data.x, data.size, 100)
         seen = (jnp.arange(data.y.shape[0]) < data.size)[:, None]
@@ -76,10 +81,10 @@ class FedCR(PartialPersonalisation):
     def client_update(
         self, problem: Problem, data: ClientData, key: jax.Array, head: dict, theta: dict, prior: Gaussian
     ) -> tuple[dict, dict]:
-        """What the client sends: how theta changed, and products; and its new head."""
+        """What the client sends (the change of theta, and products), and its new head."""
 
         def loss(params: dict, batch: Batch):
-            key = jax.random.fold_in(batch.key, self.samples)  # no draw's: those are split off
+            key = jax.random.fold_in(batch.key, self.samples)  # not the key of a draw: those are split off
             z = problem.model.represent(params, batch.x, key=key, budget=batch.budget)
 
             def draw(key):
@@ -102,9 +107,9 @@ class FedCR(PartialPersonalisation):
         sent, heads = self.for_cohort(problem, self.client_update, at, own, shared=(theta, prior))
         weights = problem.weights(at, jnp.ones(at.cohort.shape))
         mean = average(problem.transmit(at, sent), weights, order=at.order())
-        # r_y <- N(0, I) times the product over clients; a class that nobody shows keeps its own
+        # r_y <- N(0, I) times the product over clients; a class without rows in the round keeps its r_y
         precision, weighted = (weights.sum() * mean[name] for name in ("precision", "weighted"))
-        precision = jnp.maximum(precision, 0)  # which a channel's noise may have left below
+        precision = jnp.maximum(precision, 0)  # a channel's noise may have made it negative
         new = Gaussian(weighted / (1 + precision), 1 / jnp.sqrt(1 + precision))
         shown = jnp.any(precision > 0, axis=1, keepdims=True)
         rate = jnp.where(shown, self.prior_rate, 0)

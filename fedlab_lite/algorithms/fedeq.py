@@ -17,7 +17,7 @@ WARM_STARTS = ("never", "visit", "rounds")
 
 
 def lagrangian_terms(theta_i, theta, dual, rho: float) -> jax.Array:
-    """<lambda_i, theta_i - theta> + rho/2 ||theta_i - theta||^2: what eq. (11) adds to the local loss."""
+    """The terms <lambda_i, theta_i - theta> + rho/2 ||theta_i - theta||^2 that eq. (11) adds to the local loss."""
     gap = optax.tree.sub(theta_i, theta)
     return optax.tree.vdot(dual, gap) + rho / 2 * optax.tree.vdot(gap, gap)
 
@@ -26,22 +26,24 @@ def lagrangian_terms(theta_i, theta, dual, rho: float) -> jax.Array:
 class FeDEQ(PartialPersonalisation):
     """min sum_i L_i(theta_i, w_i) s.t. theta_i = theta, eq. (2), by ADMM on the augmented Lagrangian (11).
 
-    Judged with the shared theta and the client's own w_i, like for like with FedRep; `other_models` has the client's
-    own theta_i, which is what the reference code scores.
+    A client is judged with the shared theta and its own w_i, for a fair comparison with FedRep. `other_models` has the
+    client's own theta_i, which the reference code scores.
 
-    Warm starts (Sec. III-B1; the reference's are a no-op): a row's equilibrium is kept until its next epoch. Kept until
-    the client's next visit too ('rounds'), it takes 50 KB a row (DEQ-ResNet-S, 28x28) and saves at most the first
-    epoch's evaluations: 45 % of them with `start="own"`, none with 'received', where it belongs to another theta_i.
+    Warm starts (Sec. III-B1; they have no effect in the reference code): a row's equilibrium is kept until its next
+    epoch. 'rounds' keeps it until the client's next visit too. That takes 50 KB per row (DEQ-ResNet-S, 28x28) and saves
+    at most the first epoch's evaluations. It saves 45 % of them with `start="own"`. It saves none with 'received',
+    where the equilibrium belongs to another theta_i.
 
-    Where REP_UPDATE starts, the paper says twice: line 9 as printed goes on from the client's own theta_i^t ('own'),
-    while eq. (24), on which the proof of Lemma IV.3 rests, linearises at the theta^{t+1} that was received, and the
-    reference code starts there ('received'). A client that is sampled once in ten rounds has an old theta_i: as printed
-    costs 4 to 9 points, so 'received' is the default.
+    The paper gives two starts of REP_UPDATE. Line 9 as printed continues from the client's own theta_i^t ('own'). Eq.
+    (24), on which the proof of Lemma IV.3 rests, linearises at the received theta^{t+1}, where the reference code
+    starts too ('received'). A client that is sampled once in ten rounds has an old theta_i. So 'own' costs 4 to 9
+    points, and 'received' is the default.
 
-    The server's step: 'mean' of the cohort's theta_i, line 4 as printed; 'argmin' of the Lagrangian (12), the mean over
-    all clients, idle ones too, of theta_i + lambda_i / rho, as eq. (18) of the proof assumes. For it a client sends how
-    that sum of its own has changed, and the server adds it to its mean; no convex combination, so it is projected. A
-    client whose message is lost is as one that was not sampled.
+    The server's step has two forms. 'mean' is the mean of the cohort's theta_i, line 4 as printed. 'argmin' minimises
+    the Lagrangian (12): the mean over all clients, idle ones too, of theta_i + lambda_i / rho, as eq. (18) of the proof
+    assumes. For it a client sends the change of its own theta_i + lambda_i / rho, and the server adds it to its mean.
+    The result is not a convex combination, so it is projected. A client whose message is lost is treated as not
+    sampled.
     """
 
     epochs: int = ranged(5, 1)  # passes of REP_UPDATE (lines 12-20) over the client's rows
@@ -51,8 +53,8 @@ class FeDEQ(PartialPersonalisation):
     server: str = "mean"  # line 4: 'mean' of the cohort's theta_i, or 'argmin' of the Lagrangian over all clients
     dual_scale: float = ranged(
         1e-5, 0
-    )  # std of the random lambda_i^0 (line 2, not printed): too small to steer anything
-    warm_start: str = "visit"  # a row's equilibrium starts its next: 'never', in a 'visit', over 'rounds' (Sec. III-B1)
+    )  # std of the random lambda_i^0 (line 2, not printed): too small to have an effect
+    warm_start: str = "visit"  # reuse of a row's equilibrium: 'never', in a 'visit', over 'rounds' (Sec. III-B1)
 
     owned: ClassVar[tuple[str, ...]] = ("heads", "thetas", "duals", "equilibria")
 
@@ -63,7 +65,10 @@ class FeDEQ(PartialPersonalisation):
         choose("warm_start of FeDEQ", self.warm_start, WARM_STARTS)
 
     def init(self, problem: Problem, key: jax.Array) -> dict:
-        """Line 2: theta^0 = theta_i^0, w_i^0, lambda_i^0; S_0 is everybody, so line 4 gives theta^1 = theta^0."""
+        """The initial state, line 2: theta^0 = theta_i^0, w_i^0, lambda_i^0.
+
+        S_0 is all clients, so line 4 gives theta^1 = theta^0.
+        """
         params_key, dual_key = jax.random.split(key)
         state = super().init(problem, params_key)
         flat, as_tree = ravel_pytree(state["theta"])
@@ -86,7 +91,10 @@ class FeDEQ(PartialPersonalisation):
     def client_update(
         self, problem: Problem, data: ClientData, key: jax.Array, own: dict, theta: dict
     ) -> tuple[dict, dict]:
-        """Lines 7-11: `theta` is what the client received, `own` what it keeps. Returns what it sends, and keeps."""
+        """Run lines 7-11, where `theta` is what the client received and `own` what it keeps.
+
+        Returns what it sends, and what it keeps.
+        """
         w_key, theta_key = jax.random.split(key)
         # line 8: w_i <- argmin L_i(theta, w_i)
         options = {"epochs": self.head_epochs, "batch_size": self.batch_size}
@@ -112,7 +120,7 @@ class FeDEQ(PartialPersonalisation):
         return sent, {name: new[name] for name in own}
 
     def message(self, own: dict) -> dict:
-        """theta_i + lambda_i / rho, whose mean over all clients minimises (12)."""
+        """The message theta_i + lambda_i / rho, whose mean over all clients minimises (12)."""
         return optax.tree.add_scale(own["thetas"], 1 / self.rho, own["duals"])
 
     def round(self, problem: Problem, state: dict, at: RoundContext) -> dict:
@@ -120,7 +128,7 @@ class FeDEQ(PartialPersonalisation):
         old = problem.take({name: state[name] for name in self.owned if name in state}, at)
         sent, new = self.for_cohort(problem, self.client_update, at, old, shared=(theta,))
         new = problem.if_arrived(at, new, old)
-        state = state | {name: problem.put(state[name], at, rows) for name, rows in new.items()}  # idle: as it was
+        state = state | {name: problem.put(state[name], at, rows) for name, rows in new.items()}  # idle: unchanged
         # line 4 of the next iteration, done here so that the freshest theta is judged
         equal = jnp.ones(at.cohort.shape)
         change = problem.uplink(at, sent, equal)
@@ -134,6 +142,6 @@ class FeDEQ(PartialPersonalisation):
         return {"own": ({"representation": state["thetas"], "head": state["heads"]}, {})}
 
     def monitor(self, problem: Problem, state: dict) -> dict[str, jax.Array]:
-        """'consensus': ||theta_i - theta||_2, whose mean over all clients is the residual of Fig. 11."""
+        """The curve 'consensus': ||theta_i - theta||_2, whose mean over all clients is the residual of Fig. 11."""
         gap = jax.tree.map(lambda own, theta: own - theta, state["thetas"], state["theta"])
         return {"consensus": jax.vmap(optax.tree.norm)(gap)}

@@ -22,17 +22,17 @@ from fedlab_lite.util.fields import one_of, ranged
 class FedFADMM(Decentralised):
     """min sum_i C_i(f_i) s.t. f_i = M_i[f_j], eq. (1) and (4), by ADMM on functions, realised by distillation.
 
-    A multiplier is a function of x, kept as its values on D_s: the state's 'multipliers' g_i `[N, |D_s|, C]`, scaled as
-    the paper's g-hat. Algorithm 1's time indices shift by one between its lines; (16) and (18) settle the order: the
-    multiplier is updated first, and the new one enters the target. Local training, messages and distillation are
-    CMFD's.
+    A multiplier is a function of x, stored as its values on D_s. It is the state's 'multipliers' g_i `[N, |D_s|, C]`,
+    scaled as the paper's g-hat. Algorithm 1's time indices shift by one between its lines. (16) and (18) settle the
+    order: the multiplier is updated first, and the new one enters the target. Local training, messages and distillation
+    are the same as in CMFD.
     """
 
     rho: float = ranged(0.08, 0, above=True)  # rho-hat, step size of distillation
     distill_epochs: int = ranged(1, 0)  # passes over D_s
-    distill_batch_size: int = ranged(100, 1)  # rows a step of distillation
+    distill_batch_size: int = ranged(100, 1)  # rows per step of distillation
     share: str = one_of("outputs", *SHARES)  # what crosses the network: 'outputs' on D_s, or 'params'
-    nu: float = ranged(0.01, 0, 1)  # nu, stabilisation: the multiplier's decay a round; 0 is the plain ADMM of (8)
+    nu: float = ranged(0.01, 0, 1)  # nu, stabilisation: the multiplier's decay per round; 0 is the plain ADMM of (8)
     derivative_gain: float = ranged(0.0, 0)  # K_d of a PID controller, the paper's future work; 0 is its PI
 
     owned: ClassVar[tuple[str, ...]] = ("client_params", "multipliers", "errors")
@@ -44,7 +44,7 @@ class FedFADMM(Decentralised):
         check_shared_set(self, problem)
 
     def init(self, problem: Problem, key: jax.Array) -> dict:
-        """Line 1: one w^0 for all, multipliers 0."""
+        """The initial state, line 1: one w^0 for all devices, and multipliers 0."""
         zeros = jnp.zeros((problem.num_clients, len(problem.data.shared_x), problem.data.num_classes))
         return super().init(problem, key) | {"multipliers": zeros, "errors": zeros}
 
@@ -65,6 +65,9 @@ class FedFADMM(Decentralised):
         return {"client_params": params} | kept
 
     def monitor(self, problem: Problem, state: dict) -> dict[str, jax.Array]:
-        """Also 'disagreement': the root mean square of y~_i - M_i[y~_j] over D_s and the classes, of every device."""
+        """The curves of CMFD, and 'disagreement'.
+
+        'disagreement' is the root mean square of y~_i - M_i[y~_j] over D_s and the classes, of every device.
+        """
         squares = jnp.square(state["errors"]).mean((1, 2))
         return super().monitor(problem, state) | {"disagreement": jnp.sqrt(squares)}

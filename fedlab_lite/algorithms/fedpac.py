@@ -12,16 +12,18 @@ from fedlab_lite.engine import Batch, ClientData, Problem, RoundContext, average
 from fedlab_lite.util import InputError
 from fedlab_lite.util.fields import ranged
 
-DROPPED = 1e-3  # smaller shares of a head are left out, as its code has it (the largest never is)
+DROPPED = 1e-3  # smaller shares of a head are left out, as in its code (the largest never is)
 
 
 def head_shares(means: jax.Array, variances: jax.Array, heard: jax.Array) -> jax.Array:
-    """`[m, m]`: what client i's head takes of each, row i: argmin_a sum_j a_j^2 V_j + ||h_i - sum_j a_j h_j||^2.
+    """The shares `[m, m]` of all heads in each client's head; row i is client i's.
+
+    Row i is argmin_a sum_j a_j^2 V_j + ||h_i - sum_j a_j h_j||^2.
 
     Args:
-      means: `[m, C, d]`, h_i: of each class, its share of the client's rows times their mean features.
+      means: `[m, C, d]`, h_i: for each class, its share of the client's rows times their mean features.
       variances: `[m]`, V_i: the variance of the client's estimate of h_i.
-      heard: `[m]`, who may be taken from.
+      heard: `[m]`, whose heads may be used.
 
     Example (two that are alike, one that is not):
       >>> h = jnp.array([0.0, 0.0, 9.0]).reshape(3, 1, 1)
@@ -43,19 +45,19 @@ def head_shares(means: jax.Array, variances: jax.Array, heard: jax.Array) -> jax
 
 @dataclass(frozen=True)
 class FedPAC(PartialPersonalisation):
-    """A body that draws features to the classes' global prototypes, and heads that are convex mixtures of all heads.
+    """A body with features close to the classes' global prototypes, and heads that are convex mixtures of all heads.
 
-    Judged with the averaged body and the client's mixed head. Where the paper's code differs: it stops in a round in
-    which a class is not held by anybody (here its prototype stays), and gives up on mixing where rounding makes its
-    matrix indefinite. What FedReCo's and FedCR's code calls FedPAC has other distances, running averages in place of
-    means, and 50 penalty steps for the mixture.
+    A client is judged with the averaged body and its mixed head. The paper's code differs in two ways. It stops in a
+    round in which a class has no rows (here its prototype stays). It does not mix where rounding makes its matrix
+    indefinite. FedReCo's and FedCR's code uses the name FedPAC for a method with other distances, running averages in
+    place of means, and 50 penalty steps for the mixture.
     """
 
     epochs: int = ranged(5, 1)  # passes for the body, after the head
     head_epochs: int = ranged(1, 1)  # passes for the head, on the received body
     head_lr: float = ranged(0.1, 0, above=True)  # step size for the head (fixed in its code)
     penalty: float = ranged(1.0, 0)  # lambda, of the mean squared distance from features to prototypes
-    server_optimizer: optax.GradientTransformation | None = None  # the server's step; None: the mean change as it is
+    server_optimizer: optax.GradientTransformation | None = None  # the server's step; None: add the mean change
 
     step_sizes: ClassVar[tuple[str, ...]] = ("lr", "head_lr")
 
@@ -67,13 +69,16 @@ class FedPAC(PartialPersonalisation):
             )
 
     def init(self, problem: Problem, key: jax.Array) -> dict:
-        """The state's 'prototypes' `[C, d]` are c_k; zeros: nobody has shown any rows of class k yet."""
+        """The initial state, whose 'prototypes' `[C, d]` are c_k; zeros: no client has had rows of class k yet."""
         state = super().init(problem, key)
         state |= {"prototypes": jnp.zeros((problem.data.num_classes, features_of(problem).shape[-1]))}
         return state | server_start(self.server_optimizer, state["theta"])
 
     def statistics(self, problem: Problem, data: ClientData, theta: dict) -> dict:
-        """Of the client's features z: 'shares' pi_k `[C]`, 'means' pi_k mean(z | k) `[C, d]`, and 'variance' V_i."""
+        """Statistics of the client's features z.
+
+        Returns: 'shares' pi_k `[C]`, 'means' pi_k mean(z | k) `[C, d]`, and 'variance' V_i.
+        """
         params = {"representation": theta}
         z = in_chunks(lambda x: problem.model.represent(params, x, budget=data.budget), data.x, data.size, 100)
         z, rows = z.astype(jnp.float32), jnp.maximum(data.size, 1)
@@ -86,14 +91,14 @@ class FedPAC(PartialPersonalisation):
     def client_update(
         self, problem: Problem, data: ClientData, key: jax.Array, head: dict, theta: dict, prototypes: jax.Array
     ) -> dict:
-        """What the client sends: changes of body and head, statistics before ('h') and prototypes after training."""
+        """What the client sends: changes of body and head, statistics before training ('h'), and prototypes after."""
         head_key, body_key = jax.random.split(key)
         before = self.statistics(problem, data, theta)
         options = {"epochs": self.head_epochs, "batch_size": self.batch_size}
         v = fit_head(problem, theta, head, data, head_key, self.client_optimizer(self.head_lr), **options)
         known = jnp.any(prototypes != 0, axis=1, keepdims=True)
         own = before["means"] / jnp.maximum(before["shares"], 1e-9)[:, None]
-        targets = jnp.where(known, prototypes, own)  # its own where nobody's is known
+        targets = jnp.where(known, prototypes, own)  # the client's own where no global prototype is known
         penalty = jnp.where(known.any(), self.penalty, 0)  # none in the first round
 
         def loss(theta: dict, batch: Batch):
@@ -112,15 +117,15 @@ class FedPAC(PartialPersonalisation):
 
     def round(self, problem: Problem, state: dict, at: RoundContext) -> dict:
         received = {"theta": state["theta"], "prototypes": state["prototypes"], "head": state["new_head"]}
-        problem.downlink(received)  # in place of its own head, which is as large
+        problem.downlink(received)  # counted in place of the client's own head, which has the same size
         old = problem.take(state["heads"], at)
         shared = (state["theta"], state["prototypes"])
         sent = problem.transmit(at, self.for_cohort(problem, self.client_update, at, old, shared=shared))
         body, head = sent["body"], sent["head"]
-        mean = average(body, problem.weights(at), order=at.order())  # by rows; so is a prototype, by those of its class
+        mean = average(body, problem.weights(at), order=at.order())  # by rows; a prototype by the rows of its class
         held = mean["shares"][:, None] > 0
         prototypes = jnp.where(held, mean["means"] / jnp.where(held, mean["shares"][:, None], 1), state["prototypes"])
-        # heads, by clients in the order of their numbers, so that rounding does not depend on that of the cohort
+        # heads, with clients sorted by number, so that rounding does not depend on the cohort's order
         order = jnp.argsort(at.cohort, stable=True)
         back = jnp.argsort(order)
         shares = head_shares(head["h"][order], head["variance"][order], problem.arrived(at)[order])

@@ -12,17 +12,17 @@ from fedlab_lite.util.fields import ranged
 
 @dataclass(frozen=True)
 class FedPer(PartialPersonalisation):
-    """min_{theta, w_i} sum_i (n_i / n) L_i(theta, w_i): body and head trained jointly, only the body averaged."""
+    """min_{theta, w_i} sum_i (n_i / n) L_i(theta, w_i): body and head trained jointly, with only the body averaged."""
 
-    epochs: int = ranged(5, 1)  # passes over the client's rows in a round, body and head together
-    server_optimizer: optax.GradientTransformation | None = None  # the server's step; None: the mean change as it is
+    epochs: int = ranged(5, 1)  # passes over the client's rows per round, body and head together
+    server_optimizer: optax.GradientTransformation | None = None  # the server's step; None: add the mean change
 
     def init(self, problem: Problem, key: jax.Array) -> dict:
         state = super().init(problem, key)
         return state | server_start(self.server_optimizer, state["theta"])
 
     def client_update(self, problem: Problem, data: ClientData, key: jax.Array, head: dict, theta: dict) -> Models:
-        """How theta changed, and the new head."""
+        """The change of theta, and the new head."""
         params = {"representation": theta, "head": head}
         trained = self.train(problem.loss, params, data, key, epochs=self.epochs, project=problem.project)
         return optax.tree.sub(trained["representation"], theta), trained["head"]

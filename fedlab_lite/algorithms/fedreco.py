@@ -1,4 +1,4 @@
-"""FedReCo: "Consensus Optimization at Representation", Algorithm 1: extractors of one's own that agree on features."""
+"""FedReCo: "Consensus Optimization at Representation", Algorithm 1: one extractor per client, agreement on features."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -31,13 +31,15 @@ CHOICES = {
 class FedReCo(PartialPersonalisation):
     """min (1/M) sum_i [f_i(u_i, v_i) + lambda/2 H_i(u_i, u_0)], eq. (5), H_i the mean ||h(x; u_i) - h(x; u_0)||^2.
 
-    A client keeps its extractor u_i ('thetas') and head v_i ('heads') for good. Of the server's u_0 ('theta') it takes
-    the features of its own rows, and sends the gradient of H_i with respect to u_0, nothing else.
+    A client keeps its extractor u_i ('thetas') and head v_i ('heads') between rounds. It computes the features of its
+    own rows with the server's u_0 ('theta'). It sends only the gradient of H_i with respect to u_0.
 
-    Where the reference code differs: it sums H_i over rows (`loss`), takes G_i from all of them (`gradient`), clips the
-    mean of the G_i to length 10 (`server_clip`). Its lambda of 0.01, with sums over 48 rows, is 0.48 with means. The
-    paper's own lambda and step sizes stood in an appendix that we lack; so did its variance reduction, which here is a
-    reconstruction: SVRG about u_i^t on H_i alone, and G_i from all rows.
+    The reference code differs in three ways. It sums H_i over rows (`loss`), takes G_i from all of them (`gradient`),
+    and clips the mean of the G_i to length 10 (`server_clip`). Its lambda of 0.01, with sums over 48 rows, is 0.48 with
+    means.
+
+    The paper's own lambda and step sizes were in an appendix that we do not have. So was its variance reduction, which
+    is a reconstruction here: SVRG about u_i^t on H_i alone, and G_i from all rows.
     """
 
     epochs: int = ranged(1, 1)  # K_u, as passes over the client's rows (1 in the paper's runs)
@@ -48,10 +50,10 @@ class FedReCo(PartialPersonalisation):
     server_lr: float = ranged(0.01, 0, above=True)  # eta_0
     server_clip: float | None = ranged(None, 0, above=True)  # a longer mean of the G_i is scaled to this length
     penalty: float = ranged(0.5, 0)  # lambda
-    loss: str = "mean"  # H_i over rows: 'mean', eq. (5), or 'sum'
+    loss: str = "mean"  # H_i over rows: the 'mean', eq. (5), or the 'sum'
     gradient: str = "batch"  # G_i is of a fresh 'batch', line 18, or of the 'full' set
-    variance_reduction: str = "none"  # or of the 'regulariser'
-    measures: str = "distance"  # monitored: the 'distance' H, or also those of the 'theorem' (a full gradient a client)
+    variance_reduction: str = "none"  # 'none', or of the 'regulariser'
+    measures: str = "distance"  # monitored: the 'distance' H, or also those of the 'theorem' (full gradients)
 
     owned: ClassVar[tuple[str, ...]] = ("thetas", "heads")
     step_sizes: ClassVar[tuple[str, ...]] = ("lr", "head_lr", "server_lr")
@@ -68,7 +70,7 @@ class FedReCo(PartialPersonalisation):
     def local_steps(
         self, problem: Problem, data: ClientData, key: jax.Array, own: dict, u_0: dict, head: dict, body: dict
     ) -> dict:
-        """Lines 7-17; `head` and `body` say how long: `{"epochs": ...}` or `{"steps": ...}`."""
+        """Run lines 7-17; `head` and `body` give the lengths: `{"epochs": ...}` or `{"steps": ...}`."""
         v_key, u_key = jax.random.split(key)
         head = head | {"batch_size": self.batch_size}  # lines 8-12: v_i, on features of u_i^t
         v = fit_head(problem, own["thetas"], own["heads"], data, v_key, self.client_optimizer(self.head_lr), **head)
@@ -88,7 +90,7 @@ class FedReCo(PartialPersonalisation):
         return {"thetas": u, "heads": v}
 
     def message(self, problem: Problem, data: ClientData, key: jax.Array, u: dict, u_0: dict) -> dict:
-        """Line 18, G_i: the gradient of H_i(u_i^{t+1}, u_0^t) with respect to u_0."""
+        """The message G_i of line 18: the gradient of H_i(u_i^{t+1}, u_0^t) with respect to u_0."""
 
         def gap(u_0: dict, batch: Batch):
             return distance(problem, u, u_0, batch)
@@ -101,7 +103,7 @@ class FedReCo(PartialPersonalisation):
         return jax.tree.map(lambda g: (g * rows).astype(g.dtype), gradient) if self.loss == "sum" else gradient
 
     def client_update(self, problem: Problem, data: ClientData, key: jax.Array, own: dict, u_0: dict) -> Models:
-        """Lines 7-18: what the client sends, and what it keeps."""
+        """Run lines 7-18; returns what the client sends, and what it keeps."""
         key, batch_key = jax.random.split(key)
         head = {"epochs": self.head_epochs} if self.head_steps is None else {"steps": self.head_steps}
         body = {"epochs": self.epochs} if self.steps is None else {"steps": self.steps}
@@ -120,7 +122,7 @@ class FedReCo(PartialPersonalisation):
         return state | {"theta": theta} | {name: problem.put(state[name], at, new[name]) for name in new}
 
     def models(self, problem: Problem, state: dict, key: jax.Array) -> Models:
-        """Client i answers with its own u_i and v_i."""
+        """The models of the clients: each answers with its own u_i and v_i."""
         return {"representation": state["thetas"], "head": state["heads"]}, {}
 
     def join_update(self, problem: Problem, data: ClientData, key: jax.Array, u_0: dict, head: dict) -> dict:
@@ -128,12 +130,18 @@ class FedReCo(PartialPersonalisation):
         return self.local_steps(problem, data, key, {"thetas": u_0, "heads": head}, u_0, passes, passes)
 
     def join(self, problem: Problem, state: dict, key: jax.Array) -> dict[str, Models]:
-        """A newcomer starts at u_0 and the first head, and does what a client does; the paper has no newcomers."""
+        """The newcomers' models: each starts at u_0 and the first head, and trains as a client does.
+
+        The paper has no newcomers.
+        """
         shared = (state["theta"], state["new_head"])
         own = self.for_cohort(problem, self.join_update, problem.everyone(key), shared=shared)
         return {"": ({"representation": own["thetas"], "head": own["heads"]}, {})}
 
     def monitor(self, problem: Problem, state: dict) -> dict[str, jax.Array]:
-        """'representation_gap': H_i(u_i, u_0); 'gamma_1', 'gamma_2', 'gamma_3': the squared gradients of Theorem 1."""
+        """The curves of consensus and stationarity.
+
+        'representation_gap': H_i(u_i, u_0); 'gamma_1', 'gamma_2', 'gamma_3': the squared gradients of Theorem 1.
+        """
         penalty = self.penalty if self.measures == "theorem" else None
         return measured(problem, state["thetas"], state["heads"], state["theta"], penalty)

@@ -14,20 +14,20 @@ from fedlab_lite.util.fields import ranged
 class FedRep(PartialPersonalisation):
     """FedPer's problem by alternation (Algorithm 1 of the paper): first the head on the received body, then the body.
 
-    Judged with the averaged body and the client's own head. Algorithm 1 averages uniformly, over clients that hold
-    equally much; here clients count by their rows.
+    A client is judged with the averaged body and its own head. Algorithm 1 averages uniformly, over clients with
+    equally many rows. Here clients are weighted by their rows.
     """
 
     epochs: int = ranged(5, 1)  # passes for the body, after the head
     head_epochs: int = ranged(3, 1)  # passes for the head, on the received body
-    server_optimizer: optax.GradientTransformation | None = None  # the server's step; None: the mean change as it is
+    server_optimizer: optax.GradientTransformation | None = None  # the server's step; None: add the mean change
 
     def init(self, problem: Problem, key: jax.Array) -> dict:
         state = super().init(problem, key)
         return state | server_start(self.server_optimizer, state["theta"])
 
     def client_update(self, problem: Problem, data: ClientData, key: jax.Array, head: dict, theta: dict) -> Models:
-        """How the body changed, and the new head."""
+        """The change of the body, and the new head."""
         passes = {"for_head": {"epochs": self.head_epochs}, "for_body": {"epochs": self.epochs}}
         trained, head = alternate(self, problem, data, key, head, theta, **passes)
         return optax.tree.sub(trained, theta), head

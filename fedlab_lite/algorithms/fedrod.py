@@ -14,7 +14,7 @@ from fedlab_lite.util import InputError
 
 
 def two_heads(problem: Problem, params: dict, x: jax.Array, **options) -> tuple[jax.Array, jax.Array]:
-    """Logits of the generic head, and what the client's own head adds to them; neither head stops a gradient."""
+    """The logits of the generic head, and those that the client's own head adds, without stopped gradients."""
     features = problem.model.represent(params, x, **options)
     return problem.model.classify(params["head"], features), problem.model.classify(params["personal"], features)
 
@@ -22,7 +22,7 @@ def two_heads(problem: Problem, params: dict, x: jax.Array, **options) -> tuple[
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class BothHeads:
-    """The personalised answer: the sum of both heads' logits."""
+    """The personalised predictor: the sum of both heads' logits."""
 
     def __call__(self, problem: Problem, params: dict, train: ClientData) -> Callable:
         return lambda x: (sum(two_heads(problem, params, x)), None)
@@ -30,12 +30,12 @@ class BothHeads:
 
 @dataclass(frozen=True)
 class FedRoD(FedAvg):
-    """A generic predictor with a balanced softmax, averaged; beside it a head for every client on the same features.
+    """An averaged generic predictor with a balanced softmax, and one further head per client on the same features.
 
-    The representation and the generic head minimise the cross-entropy of logits + log n_ic, n_ic being how many rows
-    of class c the client has; the client's own head that of the sum of both logits, and nothing of it reaches the
-    others. Own heads start as copies of the generic one, and all take one step size. (What DePRL runs under this name
-    has neither the balanced softmax nor the sum.)
+    The representation and the generic head minimise the cross-entropy of logits + log n_ic. n_ic is the number of rows
+    of class c that the client has. The client's own head minimises the cross-entropy of the sum of both logits; this
+    loss changes no other part. Own heads start as copies of the generic one, and all parts have one step size. (DePRL
+    uses this name for a method with neither the balanced softmax nor the sum.)
     """
 
     owned: ClassVar[tuple[str, ...]] = ("personal",)
@@ -49,10 +49,10 @@ class FedRoD(FedAvg):
             raise InputError("FedRoD balances classes, and this task has none; take another algorithm")
 
     def rod_update(self, problem: Problem, data: ClientData, key: jax.Array, own: dict, params: dict) -> Models:
-        """How the generic params changed, and the client's own head."""
+        """The change of the generic params, and the client's own head."""
         counted = problem.task.counted(data.y, jnp.arange(len(data.y)) < data.size).astype(jnp.float32)
         rows = jnp.zeros(problem.data.num_classes).at[data.y.ravel()].add(counted.ravel())
-        log_rows = jnp.log(jnp.maximum(rows, jnp.finfo(rows.dtype).tiny))  # log 0 would be no number to train with
+        log_rows = jnp.log(jnp.maximum(rows, jnp.finfo(rows.dtype).tiny))  # log 0 is not finite, so training would fail
 
         def loss(both: dict, batch: Batch):
             body_key, head_key, own_key = jax.random.split(batch.key, 3)
@@ -82,11 +82,11 @@ class FedRoD(FedAvg):
         return {"personal": state["personal"]}, state["params"]
 
     def other_models(self, problem: Problem, state: dict, key: jax.Array) -> dict[str, Models]:
-        """'global': the generic predictor."""
+        """The judgement 'global': the generic predictor."""
         return {"global": ({}, state["params"])}
 
     def own_head(self, problem: Problem, data: ClientData, key: jax.Array, params: dict) -> dict:
-        """A newcomer's head, from the generic one's copy, under generic params that stay as they are."""
+        """A newcomer's head, trained from a copy of the generic one, with the generic params fixed."""
 
         def loss(own: dict, batch: Batch):
             logits = sum(two_heads(problem, params | {"personal": own}, batch.x, budget=batch.budget))

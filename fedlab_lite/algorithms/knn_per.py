@@ -16,10 +16,10 @@ from fedlab_lite.util.fields import ranged
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class NearestNeighbours:
-    """p = mix p_knn + (1 - mix) p_model, where a client's k nearest training features vote with weight exp(-distance).
+    """The predictor p = mix p_knn + (1 - mix) p_model, with votes of a client's k nearest training features.
 
-    The client's datastore holds the features and labels of its training rows under the model that is judged; of a text,
-    those of every token that counts.
+    A vote has weight exp(-distance). The client's datastore holds the features and labels of its training rows under
+    the model that is judged. For a text, it holds those of every token that counts.
     """
 
     k: int = field(metadata={"static": True})
@@ -27,11 +27,11 @@ class NearestNeighbours:
     mix: float
 
     def __call__(self, problem: Problem, params: dict, train: ClientData) -> Callable:
-        """`answer(x [B, ...]) -> (log-probabilities, solution)` for the client of these training rows."""
+        """Make `answer(x [B, ...]) -> (log-probabilities, solution)` for the client of these training rows."""
         model = problem.model
 
         def features(x):
-            """`[B, positions, d]`: one position a picture, one a token."""
+            """The features `[B, positions, d]`, with one position per picture or per token."""
             found = jax.tree.leaves(model.represent(params, x))[0]
             return found.reshape(found.shape[0], -1, found.shape[-1])
 
@@ -43,7 +43,7 @@ class NearestNeighbours:
         squares = jnp.sum(stored**2, -1)
 
         def votes(queries):
-            """Of one row, `[positions, d] -> [positions, num_classes]`."""
+            """The votes for one row, `[positions, d] -> [positions, num_classes]`."""
             gaps = jnp.sum(queries**2, -1)[:, None] - 2 * queries @ stored.T + squares
             gaps = jnp.where(keep, jnp.maximum(gaps, 0), jnp.inf)
             closeness, nearest = jax.lax.top_k(-gaps, self.k)
@@ -62,10 +62,10 @@ class NearestNeighbours:
 
 @dataclass(frozen=True)
 class KNNPer(FedAvg):
-    """FedAvg; at judging every client mixes the global model's answer with its k nearest training rows' (eq. (5)-(7)).
+    """FedAvg, judged with a mixture of the global model's answer and the client's k nearest training rows, eq. (5)-(7).
 
-    FeDEQ's code takes k = 10, plain Euclidean distances and halves; kNN-Per's own squares the distances and divides by
-    the dimension ('squared').
+    FeDEQ's code takes k = 10, plain Euclidean distances, and a mixture of equal halves. kNN-Per's own code squares the
+    distances and divides by the dimension ('squared').
     """
 
     k: int = ranged(10, 1)  # neighbours that vote
@@ -91,5 +91,5 @@ class KNNPer(FedAvg):
         return {"global": self.models(problem, state, key)}
 
     def join(self, problem: Problem, state: dict, key: jax.Array) -> dict[str, Models]:
-        """Newcomers bring a datastore; nothing is trained."""
+        """The newcomers' models: they use their own datastores, and nothing is trained."""
         return {"": self.models(problem, state, key), **self.other_models(problem, state, key)}

@@ -1,4 +1,4 @@
-"""Local: every client alone. The floor that any federation has to beat."""
+"""Local: every client trains alone; a federation should do better than this baseline."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -11,9 +11,9 @@ from fedlab_lite.util.fields import ranged
 
 @dataclass(frozen=True)
 class Local(Algorithm):
-    """min_{w_i} L_i(w_i), no communication; the same participation and epochs as everybody else."""
+    """min_{w_i} L_i(w_i) without communication, with the same participation and epochs as the other algorithms."""
 
-    epochs: int = ranged(5, 1)  # passes over the client's rows in a round
+    epochs: int = ranged(5, 1)  # passes over the client's rows per round
 
     owned: ClassVar[tuple[str, ...]] = ("client_params",)
 
@@ -33,7 +33,7 @@ class Local(Algorithm):
         return state["client_params"], {}
 
     def join(self, problem: Problem, state: dict, key: jax.Array) -> dict[str, Models]:
-        """A newcomer starts where everybody did, and is alone as well."""
+        """A newcomer's model: it starts from the common initial params, and also trains alone."""
         alone = self.with_values(epochs=self.join_epochs)
         at = problem.everyone(key)
         return {"": (alone.for_cohort(problem, alone.client_update, at, shared=(state["params"],)), {})}

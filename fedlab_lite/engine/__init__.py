@@ -1,6 +1,6 @@
-"""What every algorithm runs on: problems, local training, messages, averages, rounds and their evaluation.
+"""The engine of every algorithm: problems, local training, messages, averages, rounds and their evaluation.
 
-`Problem` says what is trained on, `Algorithm` is the contract, `train` runs the rounds and `History` has the results.
+`Problem` holds what is trained on, `Algorithm` is the contract, `train` runs the rounds, and `History` has the results.
 """
 
 from fedlab_lite.engine.algorithm import Algorithm, Models, numbers_of, optimizers_of

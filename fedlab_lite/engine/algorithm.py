@@ -1,4 +1,7 @@
-"""The contract of an algorithm. A new one is one file, one line in `algorithms/__init__.py`, and the common test."""
+"""The base class of all algorithms.
+
+A new algorithm takes one file, one line in `algorithms/__init__.py`, and the common test.
+"""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -19,30 +22,32 @@ Models = tuple[dict, dict]
 
 @dataclass(frozen=True)
 class Algorithm(ABC):
-    """Hyper-parameters that every algorithm here has; each subclass adds its own and names the paper's symbol.
+    """The base class of all algorithms, with the hyper-parameters that they share.
 
-    A pytree: step sizes, penalties (all floats) and numbers of epochs are its leaves, everything else is its structure.
-    So a compiled round takes them as data, and one program serves a whole grid of them; another integer or a word is
-    another program, and so is a number in place of None, or another optimiser. A field says its range by `ranged`, its
-    words by `one_of`. A `__post_init__` may check numbers: it runs where somebody makes an algorithm, never in a
-    compiled round.
+    Each subclass adds its own hyper-parameters and names the paper's symbols.
 
-    An optimiser is an object of optax, so it is an argument of the class, and no option of `Settings`.
+    An algorithm is a pytree. Its leaves are step sizes, penalties (all floats) and numbers of epochs. Everything else
+    is its structure. So a compiled round takes the leaves as data, and one program serves a whole grid of them. Another
+    integer or word needs another program. So does a number in place of None, or another optimiser. A field states its
+    range by `ranged` and its words by `one_of`. A `__post_init__` may check numbers: it runs where a user makes an
+    algorithm, and never in a compiled round.
 
-    The state is a dictionary. The entries that `owned` names belong to the clients: their leaves are stacked over all
-    clients on axis 0, and lie shared out over the devices.
+    An optimiser is an object of optax. So it is an argument of the class, and not an option of `Settings`.
+
+    The state is a dictionary. The entries that `owned` names belong to the clients. Their leaves are stacked over all
+    clients on axis 0, and distributed over the devices.
     """
 
     lr: float = ranged(0.01, 0, above=True)  # eta, step size of local training by SGD
-    batch_size: int = ranged(10, 1)  # rows a local step
-    momentum: float | None = ranged(None, 0)  # the heavy ball's share of the last step, from rest in each round
-    weight_decay: float | None = ranged(None, 0)  # added to the gradient: this times the params
+    batch_size: int = ranged(10, 1)  # rows per local step
+    momentum: float | None = ranged(None, 0)  # heavy ball: factor on the previous step; it starts at zero in each round
+    weight_decay: float | None = ranged(None, 0)  # this times the params is added to the gradient
     clip: float | None = ranged(None, 0, above=True)  # a longer gradient (L2 norm, all params) is scaled to this
-    lr_decay: float | None = ranged(None, 0, 1)  # factor on the step sizes, a round
+    lr_decay: float | None = ranged(None, 0, 1)  # factor on the step sizes per round
     join_epochs: int = ranged(3, 0)  # passes over a newcomer's rows before it is judged (FeDEQ, Sec. V-B5)
-    optimizer: optax.GradientTransformation | None = None  # all local training, in place of SGD with the numbers above
+    optimizer: optax.GradientTransformation | None = None  # used for all local training, in place of SGD
 
-    version: ClassVar[int] = 2  # of its numbers: part of every run's name
+    version: ClassVar[int] = 2  # of its numerics: part of every run's name
     everybody: ClassVar[bool] = False  # whether each round needs all clients
     owned: ClassVar[tuple[str, ...]] = ()  # entries of the state that belong to the clients
     step_sizes: ClassVar[tuple[str, ...]] = ("lr",)  # what `lr_decay` applies to
@@ -52,7 +57,10 @@ class Algorithm(ABC):
         jax.tree_util.register_pytree_node(cls, _split, partial(_join, cls))
 
     def __post_init__(self):
-        """Each value against its field's type and range; a subclass that has checks of its own calls this as well."""
+        """Check each value against the type and range of its field.
+
+        A subclass with further checks calls this as well.
+        """
         check_optimizers(self)
         check_fields(self, type(self).__name__, known=lambda value: not isinstance(value, jax.Array))
 
@@ -62,24 +70,30 @@ class Algorithm(ABC):
 
     @abstractmethod
     def round(self, problem: Problem, state: dict, at: RoundContext) -> dict:
-        """One communication round with the clients `at.cohort`: pure and jit-able."""
+        """Run one communication round with the clients `at.cohort`; a pure function that `jit` can compile."""
 
     @abstractmethod
     def models(self, problem: Problem, state: dict, key: jax.Array) -> Models:
-        """What client i is judged with, `shared | own_i`: the parts `own`, stacked, and the parts `shared` by all."""
+        """The models that the clients are judged with: `shared | own_i` for client i.
+
+        Returns: the parts `own`, stacked over clients, and the parts `shared` by all.
+        """
 
     def other_models(self, problem: Problem, state: dict, key: jax.Array) -> dict[str, Models]:
-        """Further judgements by name, each like `models`."""
+        """Further models to judge, by name, each like `models`."""
         return {}
 
     def predictor(self) -> Callable | None:
-        """How the models of `models` answer, if not by themselves: a pytree, called as `engine.evaluate` says."""
+        """The object that answers in place of the models of `models`; None: they answer by themselves.
+
+        It is a pytree, called as `engine.evaluate` says.
+        """
         return
 
     def join(self, problem: Problem, state: dict, key: jax.Array) -> dict[str, Models]:
-        """The models of clients that took no part in the training, after adapting to their rows: `problem.data`.
+        """The models of clients that took no part in training, after adapting to their rows `problem.data`.
 
-        By judgement, '' being the headline, each like `models`.
+        Returns: models by judgement, each like `models`; '' is the headline.
         """
         raise InputError(f"{type(self).__name__} does not say how newcomers join; give it a method `join`")
 
@@ -88,11 +102,18 @@ class Algorithm(ABC):
         return
 
     def monitor(self, problem: Problem, state: dict) -> dict[str, jax.Array]:
-        """What is worth a curve: residuals, Lagrangians. Numbers, or `[clients]`, of which the mean is reported."""
+        """Further curves to report, such as residuals and Lagrangians.
+
+        Each is a number, or `[clients]`, of which the mean is reported.
+        """
         return {}
 
     def client_optimizer(self, lr: jax.Array | float | None = None) -> optax.GradientTransformation:
-        """What a client trains with: `optimizer`, or SGD at `lr` (None: this algorithm's) with what is asked for."""
+        """The optimiser of a client's local training.
+
+        It is `optimizer`, or else SGD at `lr` (None: this algorithm's) with momentum, weight decay and clipping where
+        they are set.
+        """
         if self.optimizer is not None:
             return self.optimizer
         clip = [] if self.clip is None else [optax.clip_by_global_norm(self.clip)]
@@ -104,7 +125,7 @@ class Algorithm(ABC):
         return local_train(loss, params, data, key, self.client_optimizer(), batch_size=self.batch_size, **options)
 
     def with_values(self, **changes: Any) -> Self:
-        """This algorithm with other values of some hyper-parameters, in a compiled round as well.
+        """A copy of this algorithm with other values of some hyper-parameters; it works in a compiled round as well.
 
         `dataclasses.replace` would run `__post_init__`, whose checks are for numbers and not for tracers.
         """
@@ -115,7 +136,7 @@ class Algorithm(ABC):
         return algorithm
 
     def of_round(self, index: jax.Array) -> "Algorithm":
-        """This algorithm as it is in round `index`: with the step sizes that `lr_decay` leaves."""
+        """This algorithm for round `index`, with its step sizes decayed by `lr_decay`."""
         if self.lr_decay is None:
             return self
         factors = [self.lr_decay**index if name in self.step_sizes else 1 for name in _leaves(self)]
@@ -123,10 +144,10 @@ class Algorithm(ABC):
         return jax.tree.unflatten(structure, [leaf * by for leaf, by in zip(leaves, factors, strict=True)])
 
     def for_cohort(self, problem: Problem, update: Callable, at: RoundContext, *rows: Any, shared: tuple = ()) -> Any:
-        """`update(problem, data, key, *rows, *shared)`, a method of this algorithm, for every client of the cohort.
+        """Apply `update(problem, data, key, *rows, *shared)` to every client of the cohort.
 
-        Or a function of `algorithms.parts` that takes the algorithm first. The algorithm itself travels with what is
-        shared, so that its numbers stay data.
+        `update` is a method of this algorithm, or a function of `algorithms.parts` that takes the algorithm first. The
+        algorithm is passed along with `shared`, so that its numbers stay data.
         """
         function = getattr(update, "__func__", update)
 
@@ -139,7 +160,10 @@ class Algorithm(ABC):
 
 @cache
 def numbers_of(algorithm: type[Algorithm]) -> tuple[str, ...]:
-    """The hyper-parameters that are data of a compiled round, unless None: those not "static" in their metadata."""
+    """The names of the hyper-parameters that are data of a compiled round, unless they are None.
+
+    Fields marked "static" in their metadata are left out.
+    """
     hints = hints_of(algorithm)
     return tuple(
         field.name
@@ -155,13 +179,13 @@ def _leaves(algorithm: Algorithm) -> list[str]:
 
 @cache
 def optimizers_of(algorithm: type[Algorithm]) -> tuple[str, ...]:
-    """The fields that hold an optimiser: an object that no setting can name."""
+    """The names of the fields that hold an optimiser, which no setting can name."""
     kind = optax.GradientTransformation
     return tuple(name for name, hint in hints_of(algorithm).items() if kind in (hint, *get_args(hint)))
 
 
 def check_optimizers(algorithm: Algorithm) -> None:
-    """Raise `InputError` for an optimiser that is none, and for numbers of the SGD that it replaces."""
+    """Raise `InputError` for an invalid optimiser, or for options of the SGD that it replaces."""
     name = type(algorithm).__name__
     for each in optimizers_of(type(algorithm)):
         value = getattr(algorithm, each)
@@ -180,14 +204,14 @@ def check_optimizers(algorithm: Algorithm) -> None:
 
 
 def _split(algorithm: Algorithm):
-    """Leaves (in order) and structure (names and values of the rest), as a pytree node is taken apart."""
+    """Split an algorithm, as a pytree node, into its leaves and its structure (names and values of the rest)."""
     leaves = _leaves(algorithm)
     rest = tuple((name, value) for name, value in vars(algorithm).items() if name not in leaves)
     return [getattr(algorithm, name) for name in leaves], (tuple(leaves), rest)
 
 
 def _join(cls: type[Algorithm], structure, leaves) -> Algorithm:
-    """The inverse; without __init__, whose checks are for numbers and not for tracers."""
+    """The inverse of `_split`; it skips `__init__`, whose checks are for numbers and not for tracers."""
     names, rest = structure
     algorithm = object.__new__(cls)
     vars(algorithm).update(rest, **dict(zip(names, leaves, strict=True)))

@@ -1,4 +1,4 @@
-"""How the server fuses what clients send: one weighted average, and the rules for its weights.
+"""The server's weighted average of what clients send, and the rules for its weights.
 
 FL-DEQ's eq. (14) weights a device by the solver iterations it makes. It is "applicable to any federated learning
 algorithm": a rule gives the weights, and every algorithm here averages with them.
@@ -18,13 +18,13 @@ FUSIONS = ("own", "samples", "uniform", "iterations", "iterations_samples")
 def fusion_weights(
     fusion: str, size: Shaped[np.ndarray, " clients"], iterations: Shaped[np.ndarray, " given"]
 ) -> Float[np.ndarray, " clients"] | None:
-    """What each client counts in the average, `[clients]`, up to a factor.
+    """The weight of each client in the average, `[clients]`, up to a common factor.
 
     Args:
-      fusion: 'own': as the algorithm has it (None is returned); 'samples': n_i; 'uniform'; 'iterations': k_i, eq. (14)
-        of FL-DEQ; 'iterations_samples': k_i n_i.
+      fusion: 'own': the algorithm's own weights (None is returned); 'samples': n_i; 'uniform'; 'iterations': k_i, eq.
+        (14) of FL-DEQ; 'iterations_samples': k_i n_i.
       size: `[clients]`, n_i, training rows.
-      iterations: `[clients]`, k_i, solver iterations that a client makes for a row.
+      iterations: `[clients]`, k_i, solver iterations that a client makes per row.
 
     Raises: `InputError` for an unknown rule, or iterations that are not at least 1 for every client.
 
@@ -44,12 +44,13 @@ def fusion_weights(
 def average(
     stacked: PyTree, weights: Shaped[Array | np.ndarray, " m"], *, order: Int[Array, " counted"] | None = None
 ) -> PyTree:
-    """sum_i weights_i stacked_i / sum_i weights_i over axis 0: the one aggregation rule of the server.
+    """The weighted mean sum_i weights_i stacked_i / sum_i weights_i over axis 0: the server's aggregation rule.
 
-    A row of weight 0 counts for nothing, whatever it holds; where all weights are 0, so is the average.
+    A row of weight 0 is ignored, whatever it holds. Where all weights are 0, the average is 0.
 
     Args:
-      order: the rows that are added up, in this order (see `engine.devices.combine`); None: all, as they stand.
+      order: the rows that are added up, in this order (see `engine.devices.combine`); None: all, in their present
+        order.
 
     Raises `InputError` for weights that are negative or not finite, unless they are traced by `jit`.
 

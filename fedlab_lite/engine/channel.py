@@ -1,7 +1,7 @@
-"""What happens to a message between a client and the server, or over a link of a graph; and what it weighs.
+"""The channel: what happens to a message between client and server, or over a link of a graph, and its size in bytes.
 
-Every algorithm's messages pass `Problem.uplink`, `downlink` or `transmit`, which hand them to the problem's channel and
-count their bytes on the trees that pass.
+Every algorithm's messages pass `Problem.uplink`, `downlink` or `transmit`. These hand them to the problem's channel and
+count the bytes of the trees that pass.
 """
 
 import contextlib
@@ -17,17 +17,18 @@ import optax
 
 from fedlab_lite.util import InputError
 
-SCALE_BYTES = 4  # of a quantised array: the float32 that its integers are multiples of
+SCALE_BYTES = 4  # per quantised array: the float32 that its integers are multiples of
 _counts: ContextVar[tuple[dict[str, int], bool] | None] = ContextVar("counts", default=None)
 
 
 @dataclass(frozen=True)
 class Channel:
-    """Clip a message, add noise, quantise it, lose it: in this order, each only where it is asked for.
+    """Clips a message, adds noise, quantises it and loses it, in this order; each step is optional.
 
-    A pytree: the numbers are data of a compiled round, only `bits` and which of them are there is structure.
+    A channel is a pytree. Its numbers are data of a compiled round. Only `bits`, and which of the numbers are set, are
+    structure.
 
-    Raises `InputError` for numbers that cannot be.
+    Raises `InputError` for numbers out of range.
 
     Example:
       >>> channel = Channel(clip=1.0)
@@ -59,7 +60,7 @@ class Channel:
             raise InputError(f"the channel loses messages with probability {self.loss}; it must lie in [0, 1)")
 
     def __call__(self, message: Any, key: jax.Array) -> Any:
-        """What arrives of one message, if it does."""
+        """What arrives of one message, if it is not lost."""
         if self.clip is not None:
             norm = optax.tree.norm(message)
             scale = jnp.minimum(1.0, self.clip / jnp.maximum(norm, jnp.finfo(norm.dtype).tiny))
@@ -78,7 +79,10 @@ class Channel:
         return leaf + (self.noise * self.clip * jax.random.normal(key, leaf.shape)).astype(leaf.dtype)
 
     def _quantised(self, leaf: jax.Array, key: jax.Array) -> jax.Array:
-        """Multiples of the largest entry / (2^(b-1) - 1); rounding up has the probability that keeps the mean."""
+        """The message rounded to multiples of (largest entry) / (2^(b-1) - 1).
+
+        Rounding is random, with the probability of rounding up that keeps the mean.
+        """
         levels = 2 ** (self.bits - 1) - 1
         unit = jnp.max(jnp.abs(leaf), initial=0) / levels
         steps = leaf / jnp.where(unit > 0, unit, 1)
@@ -86,11 +90,11 @@ class Channel:
         return (whole * unit).astype(leaf.dtype)
 
     def arrivals(self, key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
-        """Which of so many messages arrive."""
+        """Draw which messages arrive, as booleans of this shape."""
         return jax.random.bernoulli(key, 1 - self.loss, shape)
 
     def message_bytes(self, message: Any) -> int:
-        """What one message weighs, from its arrays or their shapes."""
+        """Message size in bytes, from the arrays of one message or their shapes."""
         return sum(
             leaf.size * leaf.dtype.itemsize if self.bits is None else -(-leaf.size * self.bits // 8) + SCALE_BYTES
             for leaf in jax.tree.leaves(message)
@@ -104,7 +108,7 @@ def _split(channel: Channel):
 
 
 def _join(structure, leaves) -> Channel:
-    """Without __init__, whose checks are for numbers and not for tracers."""
+    """Rebuild a channel without `__init__`, whose checks are for numbers and not for tracers."""
     present, bits = structure
     channel = object.__new__(Channel)
     vars(channel).update({"clip": None, "noise": None, "loss": None, "bits": bits})
@@ -116,7 +120,7 @@ jax.tree_util.register_pytree_node(Channel, _split, _join)
 
 
 def count(way: str, message: Any, channel: Channel | None) -> None:
-    """Note a message ('up', 'down') if somebody is counting."""
+    """Record a message ('up', 'down') if `counting` is active."""
     if (found := _counts.get()) is not None:
         counts, pieces = found
         counts[way] += 1 if pieces else (channel or Channel()).message_bytes(message)
@@ -124,7 +128,9 @@ def count(way: str, message: Any, channel: Channel | None) -> None:
 
 @contextlib.contextmanager
 def counting(*, pieces: bool = False) -> Iterator[dict[str, int]]:
-    """Bytes that one client sends ('up') and receives ('down') in what is traced inside; `pieces`: how many messages.
+    """Count the bytes that one client sends ('up') and receives ('down') in the code that is traced inside.
+
+    `pieces`: count messages instead.
 
     >>> with counting() as found:
     ...     count("up", {"w": jax.ShapeDtypeStruct((10, 2), jnp.float32)}, None)

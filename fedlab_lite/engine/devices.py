@@ -1,9 +1,11 @@
-"""Clients over devices: who owns which rows, how a cohort's rows come to whom computes them, and sums over clients.
+"""Clients over devices: which device owns which rows, how a cohort's rows reach the devices, and sums over clients.
 
-What clients own (data, params, duals) lies in equal runs over the devices, client 0's first, if the number of devices
-divides the number of clients; else, and on one device, everything is everywhere. What all read is on every device.
-XLA left to itself gathers such arrays whole, so what moves is written down here, as `jax.shard_map`. None of it depends
-on the number of devices, to the bit: rows are copied, and sums are made of products of one fixed shape.
+What clients own (data, params, duals) is split into equal runs over the devices, client 0's first. This needs a number
+of devices that divides the number of clients. Otherwise, and on one device, every device holds everything. What all
+clients read is on every device.
+
+Left to itself, XLA gathers such arrays whole. So each transfer is written down here, as `jax.shard_map`. No result
+depends on the number of devices, to the bit: rows are copied, and sums are made of products of one fixed shape.
 """
 
 from collections.abc import Callable
@@ -17,33 +19,33 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, Bool, Float, Int, PyTree, Shaped
 
 CLIENTS, EVERYWHERE = PartitionSpec("clients"), PartitionSpec()
-CHUNK = 1 << 16  # entries of a row that one product over clients takes; a constant, because shapes decide rounding
+CHUNK = 1 << 16  # entries of a row per product over clients; constant, because shapes decide rounding
 
 
 @lru_cache(maxsize=1)
 def mesh() -> Mesh:
-    """All devices of the default backend, of all processes, in a row; the client axis is laid over them."""
+    """All devices of the default backend, of all processes, in a row along the client axis."""
     return jax.make_mesh((jax.device_count(),), ("clients",), axis_types=(jax.sharding.AxisType.Auto,))
 
 
 def replicated() -> NamedSharding:
-    """Where arrays that every device needs (server state) are placed."""
+    """The placement of arrays that every device needs, such as the server's state."""
     return NamedSharding(mesh(), EVERYWHERE)
 
 
 def shared_out(num_clients: int) -> bool:
-    """Whether what so many clients own is laid over several devices."""
+    """Whether the arrays of `num_clients` clients are distributed over several devices."""
     return mesh().size > 1 and num_clients % mesh().size == 0
 
 
 def placed(num_clients: int, *, axis: int = 0) -> NamedSharding:
-    """Where an array that is stacked over all clients on `axis` is placed."""
+    """The placement of an array that is stacked over all clients on `axis`."""
     spec = PartitionSpec(*[None] * axis, "clients") if shared_out(num_clients) else EVERYWHERE
     return NamedSharding(mesh(), spec)
 
 
 def put_on_devices(tree: Any, sharding: NamedSharding) -> Any:
-    """The host's arrays as arrays of all devices; each process gives its devices their part."""
+    """Arrays of the host as arrays on all devices; each process supplies the part of its own devices."""
     if jax.process_count() == 1:
         return jax.device_put(tree, sharding)
 
@@ -55,7 +57,7 @@ def put_on_devices(tree: Any, sharding: NamedSharding) -> Any:
 
 
 def to_host(leaf: Shaped[Array, "..."]) -> Shaped[np.ndarray, "..."]:
-    """An array of all devices as one of this process; every process has to ask for it."""
+    """An array on all devices as one of this process; every process has to call this."""
     if not leaf.is_fully_addressable and not leaf.is_fully_replicated:
         leaf = jax.jit(lambda leaf: leaf, out_shardings=replicated())(leaf)
     return np.asarray(leaf)
@@ -66,23 +68,26 @@ def _over_devices(fn: Callable, in_specs, out_specs) -> Callable:
 
 
 def _own(cohort: Int[Array, " m"], block: int) -> tuple[Bool[Array, " m"], Int[Array, " m"]]:
-    """Which of the cohort this device owns, and at which of its `block` rows; for the others a row past the end."""
+    """Which of the cohort this device owns, and at which of its `block` rows.
+
+    For clients of other devices the row is one past the end.
+    """
     place = cohort - jax.lax.axis_index("clients") * block
     mine = (place >= 0) & (place < block)
     return mine, jnp.where(mine, place, block)
 
 
 def _padded(cohort: jax.Array, num_clients: int) -> jax.Array:
-    """The cohort with nobody (`num_clients`) in the places that are missing to equal shares for all devices."""
+    """The cohort, padded with idle slots (`num_clients`) to equal shares for all devices."""
     return jnp.concatenate([cohort, jnp.full(-len(cohort) % mesh().size, num_clients, cohort.dtype)])
 
 
 @jax.jit
 def take(tree: PyTree, cohort: Int[Array, " m"]) -> PyTree:
-    """Rows `cohort [m]` of a tree whose leaves `[clients, ...]` are stacked over all clients; zeros for nobody.
+    """The rows `cohort [m]` of a tree whose leaves `[clients, ...]` are stacked over all clients; zeros for idle slots.
 
-    Nobody is the index `clients`: an idle place. Where clients are shared out, each device masks the rows that it owns,
-    and adding the masked rows up deals them to the devices that will compute with them.
+    An idle slot is the index `clients`. Where clients are distributed, each device masks the rows that it owns. Adding
+    up the masked rows sends them to the devices that compute with them.
     """
     leaves = jax.tree.leaves(tree)
     if not leaves or not shared_out(len(leaves[0])):
@@ -105,7 +110,7 @@ def take(tree: PyTree, cohort: Int[Array, " m"]) -> PyTree:
 
 @jax.jit
 def put(tree: PyTree, cohort: Int[Array, " m"], rows: PyTree) -> PyTree:
-    """The tree with the cohort's rows replaced by `rows [m, ...]`; everybody else keeps theirs, nobody gets nothing."""
+    """The tree with the cohort's rows replaced by `rows [m, ...]`; other rows stay, and idle slots are ignored."""
     leaves = jax.tree.leaves(tree)
     if not leaves or not shared_out(len(leaves[0])):
         return jax.tree.map(lambda leaf, new: leaf.at[cohort].set(new, mode="drop"), tree, rows)
@@ -140,16 +145,20 @@ def _copier(number: int, where: NamedSharding) -> Callable[[PyTree], PyTree]:
 
 
 class Sparse(NamedTuple):
-    """A matrix `[k, m]` of few entries a row: their columns (m: none) and their values, both `[k, entries]`."""
+    """A matrix `[k, m]` with few entries per row.
+
+    It holds their columns (m: no entry) and their values, both `[k, entries]`.
+    """
 
     columns: Int[Array, "k entries"]
     values: Float[Array, "k entries"]
 
 
 def _product(matrix: Float[Array, "k m"] | Sparse, rows: Shaped[Array, "m columns"]) -> Float[Array, "k columns"]:
-    """`matrix [k, m] @ rows [m, columns]`, in float32 or better whatever the type of the rows.
+    """The product `matrix [k, m] @ rows [m, columns]`, in float32 or better whatever the type of the rows.
 
-    Behind barriers, because what XLA fuses into a product, here this and there that, decides how it rounds.
+    It stands behind barriers. Otherwise XLA would fuse different operations into it in different programs, and that
+    decides how it rounds.
     """
     wide = jnp.promote_types(rows.dtype, jnp.float32)
     if isinstance(matrix, Sparse):
@@ -160,7 +169,7 @@ def _product(matrix: Float[Array, "k m"] | Sparse, rows: Shaped[Array, "m column
 
 
 def _few(matrix: Sparse, rows: Float[Array, "m columns"]) -> Float[Array, "k columns"]:
-    """The product entry by entry: as many multiplications as there are entries."""
+    """The product with a sparse matrix, entry by entry: one multiplication per entry."""
 
     def add(total, entry):
         index, value = entry
@@ -171,7 +180,7 @@ def _few(matrix: Sparse, rows: Float[Array, "m columns"]) -> Float[Array, "k col
 
 
 def _chunks(rows: Shaped[Array, "m columns"], multiple: int = 1) -> Shaped[Array, "m chunks entries"]:
-    """`[m, columns]` as `[m, chunks, CHUNK]`, zeros at the end."""
+    """Reshape `[m, columns]` to `[m, chunks, CHUNK]`, with zeros at the end."""
     count = -(-rows.shape[1] // CHUNK)
     count = -(-count // multiple) * multiple
     return jnp.pad(rows, [(0, 0), (0, count * CHUNK - rows.shape[1])]).reshape(len(rows), count, CHUNK)
@@ -184,16 +193,16 @@ def combine(
     order: Int[Array, " m"] | None = None,
     spread: bool = False,
 ) -> PyTree:
-    """sum_j matrix[i, j] stacked_(order_j) for every leaf, the same bits on any number of devices.
+    """The sum sum_j matrix[i, j] stacked_(order_j) for every leaf, with the same bits on any number of devices.
 
-    Wide rows are cut into chunks, so that a product has one shape however many devices share them out; several devices
-    exchange chunks, so that each adds up some columns of all rows.
+    Wide rows are cut into chunks, so that a product has one shape however many devices take part. Several devices
+    exchange chunks, so that each device adds up some columns of all rows.
 
     Args:
-      matrix: `[k, m]`; a `Sparse` one costs its entries.
+      matrix: `[k, m]`; the cost of a `Sparse` one grows with its number of entries.
       stacked: leaves `[rows, ...]`.
-      order: `[m]`, the rows that are added up, in this order; None: all, as they stand.
-      spread: the result's k rows are clients', and shared out like them; else the result is on every device.
+      order: `[m]`, the rows that are added up, in this order; None: all, in their present order.
+      spread: the result's k rows belong to clients and are distributed like them; else the result is on every device.
 
     >>> combine(jnp.array([[0.5, 0.5]]), {"w": jnp.array([1.0, 3.0])})["w"].tolist()
     [2.0]
@@ -211,7 +220,7 @@ def combine(
         parts = jax.lax.map(lambda part: _product(matrix, ordered(part)), parts)
         return jnp.moveaxis(parts, 0, 1).reshape(k, -1)[:, : rows.shape[1]]
 
-    def exchanged(rows):  # of this device: [rows / devices, columns]
+    def exchanged(rows):  # this device's: [rows / devices, columns]
         gather = partial(jax.lax.all_gather, axis_name="clients", tiled=True)
         if rows.shape[1] <= CHUNK:
             result = _product(matrix, ordered(gather(rows)))
@@ -235,16 +244,17 @@ def combine(
 
 
 def dealt(cohort: Int[Array, " m"], size: Int[Array | np.ndarray, " clients"]) -> Int[Array, " places"]:
-    """The cohort in the order that gives every device an equal share of the work, nobody in the places left over.
+    """The cohort in an order that gives every device an equal share of the work; left-over places are idle slots.
 
-    Devices take equal runs of the cohort, but clients are ragged: from the largest on they are dealt one to each device
-    and back again, so that no device's rows exceed another's by more than the largest client's.
+    Devices take equal runs of the cohort, but clients have different numbers of rows. So clients are dealt one to each
+    device, from the largest on, in alternating direction. Then the rows of two devices differ by the largest client's
+    rows at most.
 
     Args:
       cohort: `[m]` of `[0, clients)`.
       size: `[clients]`, rows.
 
-    Returns: `[m]`, rounded up to a multiple of the devices; on one device the cohort as it is.
+    Returns: `[m]`, rounded up to a multiple of the devices; on one device the cohort unchanged.
     """
     devices = mesh().size
     if devices == 1:

@@ -1,4 +1,4 @@
-"""What is reported: how every client's model does on its test rows, and the bytes that cross the network."""
+"""Evaluation: the results of every client's model on its test rows, and the bytes that cross the network."""
 
 from collections.abc import Callable
 from functools import lru_cache, partial
@@ -24,11 +24,11 @@ def evaluate(
     """Judge client i's model, `shared | own_i`, on client i's test rows.
 
     Args:
-      own: the parts of params that every client has of its own, leaves `[clients, ...]`.
-      shared: the parts that are one for all; kept once, however many the clients.
+      own: the parts of the params that each client has of its own, leaves `[clients, ...]`.
+      shared: the parts that are the same for all clients; stored once, whatever the number of clients.
       predictor: `predictor(problem, params, train: ClientData)` makes one client's `answer(x) -> (logits, solution)`
         with the help of its training rows; None: the model answers by itself. A pytree.
-      chunk: rows a forward pass.
+      chunk: rows per forward pass.
 
     Returns: arrays `[clients]`: the task's metrics and 'loss', means over the test labels that count (classification:
       'accuracy', a share, 0-1), and their number, 'counted'; for equilibrium models also 'residual' (mean relative
@@ -73,10 +73,11 @@ def evaluate(
 
 
 def constant_answer(problem: Problem) -> tuple[float, dict[str, int]]:
-    """What the best one answer for everything scores, and how many labels it is judged on.
+    """The accuracy of the majority baseline (always predicting the commonest class), and the number of test labels.
 
-    Returns: the mean over clients of the share of its test labels that are the commonest (chosen by that mean; nan for
-      a task whose headline is no accuracy); 'all' the test labels that count, and how many of them 'a client' has.
+    Returns: the accuracy, a mean over clients. The class is the one for which this mean is largest. It is nan for a
+      task whose headline is not an accuracy. Then the number of test labels that count: of 'all' clients, and of 'a
+      client'.
 
     Example:
       >>> from fedlab_lite.data import federated
@@ -93,9 +94,10 @@ def constant_answer(problem: Problem) -> tuple[float, dict[str, int]]:
 
 
 def constant_loss(problem: Problem) -> float:
-    """The mean over clients of the loss (nats) of the best constant answer: the entropy of the test labels.
+    """The loss (nats) of the best constant prediction, the mean over clients: the entropy of the test labels.
 
-    It gives each class or character its share of them, a client counting like another; nan where nothing is classified.
+    That prediction gives each class or character its share of the test labels, with equal weights of all clients. It is
+    nan for a task that is not classification.
 
     Example:
       >>> from fedlab_lite.data import federated
@@ -113,12 +115,13 @@ def constant_loss(problem: Problem) -> float:
 
 
 def bigram_answer(problem: Problem) -> float:
-    """What a text's model must beat to know more than which character follows which.
+    """The accuracy of predicting each character's commonest follower: the baseline of bigrams for a model of text.
 
-    The answer is a character's commonest follower in all clients' training rows.
+    Followers are counted in all clients' training rows. A model above this baseline knows more than which character
+    follows which.
 
-    Returns: its accuracy on the test labels that count, a share, the mean over clients.
-    Raises: `InputError` for data that are no text.
+    Returns: the accuracy on the test labels that count, a share (0-1), the mean over clients.
+    Raises: `InputError` for data that are not text.
 
     Example:
       >>> from fedlab_lite.data import federated
@@ -140,7 +143,7 @@ def bigram_answer(problem: Problem) -> float:
 
 
 def _labels(problem: Problem, y: ArrayLike, size: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
-    """All labels, a row a client, and which of them count."""
+    """All labels, one row per client, and which of them count."""
     y, size = to_host(jnp.asarray(y)), to_host(jnp.asarray(size))
     seen = np.arange(y.shape[1]) < size[:, None]
     rows = jnp.asarray(y.reshape(-1, *y.shape[2:])), jnp.asarray(seen.ravel(), jnp.float32)
@@ -149,7 +152,7 @@ def _labels(problem: Problem, y: ArrayLike, size: ArrayLike) -> tuple[np.ndarray
 
 
 def _label_shares(y: np.ndarray, counted: np.ndarray) -> np.ndarray:
-    """Each label's share, the mean over clients."""
+    """The share of each label, the mean over clients."""
     shares = np.zeros((len(y), int(y.max(initial=0)) + 1))
     np.add.at(shares, (np.arange(len(y))[:, None], y), counted)
     shares /= np.maximum(counted.sum(1, keepdims=True), 1)
@@ -157,15 +160,19 @@ def _label_shares(y: np.ndarray, counted: np.ndarray) -> np.ndarray:
 
 
 def message_bytes(problem: Problem, algorithm: Any) -> dict[str, int]:
-    """Bytes that one client of the cohort sends ('up') and receives ('down') in a round; without a server, over a link.
+    """The bytes that one client of the cohort sends ('up') and receives ('down') per round.
 
-    Counted on the trees that pass the channel when a round is traced; nothing is computed.
+    Without a server, they are the bytes over one link. They are counted on the trees that pass the channel when a round
+    is traced. Nothing is computed.
     """
     return _messages(problem, algorithm, pieces=False)
 
 
 def message_count(problem: Problem, algorithm: Any) -> dict[str, int]:
-    """How many messages those are: each is clipped and noised by itself, and costs privacy by itself."""
+    """The number of messages that one client sends ('up') and receives ('down') per round.
+
+    Each message is clipped and noised separately, and each costs privacy.
+    """
     return _messages(problem, algorithm, pieces=True)
 
 
@@ -176,7 +183,7 @@ def _messages(problem: Problem, algorithm: Any, pieces: bool) -> dict[str, int]:
 
 @lru_cache(maxsize=256)
 def _traced_messages(structure: Any, shapes: tuple, pieces: bool) -> dict[str, int]:
-    """Traced once for all the runs that differ in numbers, which no message's shape depends on."""
+    """The messages of a traced round; one trace serves all runs that differ in numbers only."""
     problem, algorithm = jax.tree.unflatten(structure, shapes)
     key = jax.random.key(0)
     state = jax.eval_shape(lambda algorithm, *given: algorithm.init(*given), algorithm, problem, key)

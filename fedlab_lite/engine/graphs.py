@@ -1,8 +1,11 @@
-"""Who talks to whom where there is no server: graphs, their mixing matrices, and the mixing itself.
+"""Graphs of clients without a server: their mixing matrices, and mixing.
 
-Three mixing matrices come with each graph: `neighbour_mean` (D^-1 A, without the client itself) is M_i of FedF-ADMM;
-`metropolis` is doubly stochastic (Assumption 1 of DePRL), so that it keeps the mean of all clients; `uniform` is what
-DePRL's and DisPFL's codes mix with.
+Each graph has three mixing matrices:
+
+- `neighbour_mean` (D^-1 A, without the client itself) is M_i of FedF-ADMM.
+- `metropolis` is doubly stochastic (Assumption 1 of DePRL), so it keeps the mean of all clients.
+- `uniform` is the matrix of DePRL's and DisPFL's codes.
+
 networkx and matplotlib are imported where they are used.
 """
 
@@ -18,7 +21,7 @@ from jaxtyping import Array, ArrayLike, Bool, Float, Inexact, Integer, PyTree, S
 from fedlab_lite.util import InputError, choose
 
 GRAPHS = ("ring", "star", "random", "complete")
-MAX_DRAWS = 10_000  # of a random graph, until one is connected
+MAX_DRAWS = 10_000  # draws of a random graph until one is connected
 
 Matrix = Float[Array | np.ndarray, "N N"]
 
@@ -28,8 +31,8 @@ Matrix = Float[Array | np.ndarray, "N N"]
 class Graph:
     """A connected, undirected graph of clients 0 ... N-1; a pytree, so it passes through `jit` as an argument.
 
-    Made by `make_graph` and `Graph.from_edges`, which check it; the constructor does not. All results are NumPy's where
-    the adjacency is; inside `jit` all but `num_edges`, `incidence` and `draw` work.
+    `make_graph` and `Graph.from_edges` make and check a graph; the constructor does not check. All results are NumPy's
+    where the adjacency is. Inside `jit` all but `num_edges`, `incidence` and `draw` work.
 
     Example:
       >>> star = Graph.from_edges([(0, 1), (0, 2), (0, 3)], 4, name="star")
@@ -39,23 +42,23 @@ class Graph:
       ([0.25, 0.25, 0.25, 0.25], [1.0, 0.0, 0.0, 0.0])
     """
 
-    # float32, 0 or 1; symmetric, zeros on the diagonal. Any: JAX rebuilds a pytree from placeholders, too.
+    # float32, 0 or 1; symmetric, zeros on the diagonal. `Any`, because JAX also rebuilds pytrees from placeholders.
     adjacency: Matrix | Any
     name: str = field(metadata={"static": True})
-    # [N, K] int32, each client's neighbours, N in the places that are left; None: a dense product mixes as fast
+    # [N, K] int32, each client's neighbours, filled up with N; None: a dense product is as fast
     neighbours: Any = None
 
     @classmethod
     def from_edges(cls, edges: Any, num_clients: int, *, name: str = "custom") -> "Graph":
-        """The graph of pairs of clients, or of a networkx graph whose nodes are 0 ... N-1.
+        """A graph from pairs of clients, or from a networkx graph whose nodes are 0 ... N-1.
 
         Direction and repetition do not count: (0, 1), (1, 0) and both of them are one edge.
 
         Args:
           edges: an iterable of pairs of integers, an array `[edges, 2]`, or a networkx graph.
 
-        Raises `InputError` for fewer than two clients, for edges that are no pairs of integers, for clients outside
-        0 ... N-1, for self-loops, and for a graph that is not connected, naming a client that cannot be reached.
+        Raises `InputError` for fewer than two clients, for edges that are not pairs of integers, for clients outside 0
+        ... N-1, for self-loops, and for a graph that is not connected; the message names a client that is not reached.
         """
         _check_num_clients(num_clients)
         pairs = _as_pairs(edges.edges() if hasattr(edges, "edges") else edges)
@@ -84,29 +87,29 @@ class Graph:
 
     @property
     def num_edges(self) -> int:
-        """Undirected edges."""
+        """The number of undirected edges."""
         return int(np.count_nonzero(self.adjacency)) // 2
 
     @property
     def degree(self) -> Float[Array | np.ndarray, " N"]:
-        """How many neighbours each client has, n_i of FedF-ADMM (Sec. III)."""
+        """The number of neighbours of each client, n_i of FedF-ADMM (Sec. III)."""
         return self.adjacency.sum(1)
 
     @property
     def neighbour_mean(self) -> Matrix:
-        """D^-1 A: M_i of FedF-ADMM, the mean of the neighbours' values, the client's own left out.
+        """The matrix D^-1 A, M_i of FedF-ADMM: the mean of the neighbours' values, without the client's own.
 
-        Its rows sum to one, its columns only where all degrees are equal. On a bipartite graph (a star, a ring of an
-        even number) mixing with it alone oscillates and reaches no consensus.
+        Its rows sum to one; its columns do so only where all degrees are equal. On a bipartite graph (a star, a ring of
+        an even number) mixing with it alone oscillates and reaches no consensus.
         """
         return self.adjacency / self.degree[:, None]
 
     @property
     def metropolis(self) -> Matrix:
-        """Metropolis-Hastings weights: W_ij = 1 / (1 + max(n_i, n_j)) for neighbours, W_ii the remainder.
+        """The Metropolis-Hastings weights: W_ij = 1 / (1 + max(n_i, n_j)) for neighbours, W_ii the remainder.
 
-        Symmetric and doubly stochastic on every graph, so that mixing keeps the mean and converges to it (Xiao, Boyd
-        and Lall 2006); a consensus matrix P such as DePRL's Assumption 1 asks for.
+        They are symmetric and doubly stochastic on every graph. So mixing keeps the mean and converges to it (Xiao,
+        Boyd and Lall 2006). They are a consensus matrix P as DePRL's Assumption 1 requires.
         """
         xp = self.adjacency.__array_namespace__()
         others = self.adjacency / (1 + xp.maximum(self.degree[:, None], self.degree))
@@ -114,9 +117,9 @@ class Graph:
 
     @property
     def uniform(self) -> Matrix:
-        """(D + I)^-1 (A + I): the plain mean of a client and its neighbours.
+        """The matrix (D + I)^-1 (A + I): the plain mean of a client and its neighbours.
 
-        Doubly stochastic where all degrees are equal, and the same as `metropolis` there; elsewhere only its rows sum
+        Where all degrees are equal, it is doubly stochastic and the same as `metropolis`. Elsewhere only its rows sum
         to one, against Assumption 1 of DePRL, and well-connected clients count for more.
         """
         xp = self.adjacency.__array_namespace__()
@@ -124,8 +127,10 @@ class Graph:
 
     @property
     def incidence(self) -> Float[np.ndarray, "N directed_edges"]:
-        """B `[N, 2 edges]` of FedF-ADMM (Sec. III), "treating each undirected edge as two oppositely oriented
-        directed edges": the column of edge (s, e) has 1 at s and -1 at e, so that (B^T x) there is x_s - x_e.
+        """The incidence matrix B `[N, 2 edges]` of FedF-ADMM (Sec. III).
+
+        It is made by "treating each undirected edge as two oppositely oriented directed edges". The column of edge (s,
+        e) has 1 at s and -1 at e, so that (B^T x) there is x_s - x_e.
 
         Then L = B B^T / 2. The columns are sorted by (s, e). Dense: 4 N 2 edges bytes.
         """
@@ -135,7 +140,7 @@ class Graph:
 
     @property
     def laplacian(self) -> Matrix:
-        """L = D - A; L x = 0 exactly where all clients have the same value."""
+        """The Laplacian L = D - A; L x = 0 exactly where all clients have the same value."""
         return self.adjacency.__array_namespace__().diag(self.degree) - self.adjacency
 
     def draw(self, ax=None, values: Shaped[ArrayLike, "..."] | Sequence[float] | None = None):
@@ -143,9 +148,9 @@ class Graph:
 
         Args:
           ax: matplotlib axes; new ones if none are given.
-          values: `[N]`, one number a client, shown by its colour (`ax.collections[0]` is what a colour bar takes).
+          values: `[N]`, one number per client, shown by its colour (a colour bar takes `ax.collections[0]`).
 
-        Returns: the axes. Raises `InputError` unless there is one value a client.
+        Returns: the axes. Raises `InputError` unless there is one value per client.
         """
         import matplotlib.pyplot as plt
         import networkx
@@ -176,24 +181,27 @@ def make_graph(
     edge_probability: float | None = None,
     seed: int = 0,
 ) -> Graph:
-    """One of `GRAPHS` over clients 0 ... N-1.
+    """Make one of `GRAPHS` over clients 0 ... N-1.
 
-    - ring: client i and i+1, the last and the first; two clients have one edge.
-    - star: client 0 is the centre. complete: everyone and everyone.
+    - ring: joins client i and i+1, and the last and the first; two clients have one edge.
+    - star: joins client 0, the centre, to each other client.
+    - complete: joins every pair of clients.
     - random: exactly `num_edges` edges, by default as many as the ring has (FedF-ADMM, Sec. VI-F and Fig. 15). A
-      spanning tree drawn uniformly from all N^(N-2) (a random Prüfer sequence), then further edges drawn uniformly
-      from the rest: connected without luck, where drawing all edges until they connect would take for ever on sparse
-      graphs. The price: a graph comes in proportion to its number of spanning trees, so not quite uniformly.
-    - random with an `edge_probability` p: Erdős and Rényi's G(N, p), every edge for itself, drawn again until it is
-      connected (DePRL, whose code takes p = 0.25 and does not look: connected with probability 0.14 for 4 clients).
+      spanning tree is drawn uniformly from all N^(N-2) (a random Prüfer sequence), then further edges uniformly from
+      the rest. So the graph is always connected. Drawing all edges until they connect would take very long on sparse
+      graphs.
+      The price: the probability of a graph grows with its number of spanning trees, so it is not quite uniform.
+    - random with an `edge_probability` p: Erdős and Rényi's G(N, p), each edge drawn independently, drawn again until
+      the graph is connected. DePRL's code takes p = 0.25 and does not check (4 clients: connected with probability
+      0.14).
 
     Args:
       num_edges: of the random graph, N - 1 to N (N - 1) / 2.
       edge_probability: p in (0, 1], in place of `num_edges`.
       seed: of the random graph.
 
-    Raises `InputError` for an unknown kind, fewer than two clients, numbers of edges that cannot be had, and a
-    probability at which no draw of `MAX_DRAWS` is connected.
+    Raises `InputError` for an unknown kind, fewer than two clients, an impossible number of edges, and a probability at
+    which no draw of `MAX_DRAWS` is connected.
 
     >>> make_graph("ring", 4).neighbour_mean[0].tolist()
     [0.0, 0.5, 0.0, 0.5]
@@ -224,9 +232,9 @@ def make_graph(
 def mix(
     matrix: Shaped[ArrayLike, "..."] | Sequence, stacked: PyTree[Shaped[ArrayLike, "..."]]
 ) -> PyTree[Inexact[Array, "N ..."]]:
-    """Client i receives sum_j matrix[i, j] * stacked_j, for every leaf `[N, ...]` of a pytree.
+    """Mix stacked values: client i receives sum_j matrix[i, j] * stacked_j, for every leaf `[N, ...]` of a pytree.
 
-    Floats keep their type, integers become floats; products and sums are those of float32 or better.
+    Floats keep their type and integers become floats. Products and sums are computed in float32 or better.
 
     Args:
       matrix: `[N, N]`, for example `Graph.metropolis` or `Graph.neighbour_mean`; see `check_mixing`.
@@ -250,7 +258,7 @@ def mix(
 
 
 def check_mixing(matrix: Shaped[ArrayLike, "..."] | Sequence, *, doubly: bool = False) -> None:
-    """Raise `InputError` unless `matrix` is square, finite, non-negative, and its rows sum to 1 within 1e-5.
+    """Raise `InputError` unless `matrix` is square, finite and non-negative, with rows that sum to 1 within 1e-5.
 
     `doubly`: its columns as well (Assumption 1 of DePRL), so that mixing keeps the mean of all clients.
 
@@ -279,17 +287,18 @@ def check_mixing(matrix: Shaped[ArrayLike, "..."] | Sequence, *, doubly: bool = 
 
 
 def spectral_gap(matrix: Shaped[ArrayLike, "..."] | Sequence) -> float:
-    """1 - the second largest |eigenvalue| of a mixing matrix `[N, N]`: 0 for no consensus ever, 1 for one at once.
+    """The spectral gap of a mixing matrix `[N, N]`: 1 - the second largest |eigenvalue|.
 
-    The disagreement of the clients shrinks like (1 - gap)^rounds. D^-1 A has the gap 0 on a bipartite graph, where its
-    least eigenvalue is -1. Exact to about 1e-6. Raises `InputError` as `check_mixing` does.
+    A gap of 0 never reaches consensus; a gap of 1 reaches it in one round. The disagreement of the clients shrinks like
+    (1 - gap)^rounds. D^-1 A has the gap 0 on a bipartite graph, where its least eigenvalue is -1. Exact to about 1e-6.
+    Raises `InputError` as `check_mixing` does.
 
     >>> [round(spectral_gap(make_graph("complete", n).neighbour_mean), 4) for n in (2, 5)]
     [0.0, 0.75]
     """
     check_mixing(matrix)
     matrix = np.asarray(matrix, float)
-    # A matrix diag(s) K with K symmetric, such as D^-1 A, whatever its diagonal, has the eigenvalues of the symmetric
+    # A matrix diag(s) K with K symmetric, such as D^-1 A with any diagonal, has the eigenvalues of the symmetric
     # sqrt(M_ij M_ji), which are found ten times faster.
     others = matrix * (1 - np.eye(len(matrix)))
     others /= np.maximum(others.max(1, keepdims=True), 1e-30)
@@ -319,7 +328,7 @@ def _as_pairs(edges: Iterable) -> Integer[np.ndarray, "edges 2"]:
 
 
 def _reached(adjacency: Float[np.ndarray, "N N"]) -> Bool[np.ndarray, " N"]:
-    """Which clients a path from client 0 leads to."""
+    """Which clients a path joins to client 0."""
     reached = frontier = np.arange(len(adjacency)) == 0
     while frontier.any():
         frontier = adjacency[frontier].any(0) & ~reached
@@ -328,7 +337,10 @@ def _reached(adjacency: Float[np.ndarray, "N N"]) -> Bool[np.ndarray, " N"]:
 
 
 def _neighbours(adjacency: Float[np.ndarray, "N N"]) -> Integer[np.ndarray, "N K"] | None:
-    """Each client's neighbours in a row, N where it has fewer; None unless that is a tenth of the matrix, or less."""
+    """Each client's neighbours in a row, filled up with N.
+
+    None if that takes more than a tenth of the matrix.
+    """
     n, most = len(adjacency), int(adjacency.sum(1).max())
     if (most + 1) * 10 > n:
         return None
@@ -360,7 +372,7 @@ def _random_pairs(num_clients: int, num_edges: int | None, rng: np.random.Genera
     import networkx
 
     least, most = num_clients - 1, num_clients * (num_clients - 1) // 2
-    num_edges = min(num_clients, most) if num_edges is None else num_edges  # by default a ring's
+    num_edges = min(num_clients, most) if num_edges is None else num_edges  # by default as many as a ring
     if num_edges < least:
         raise InputError(
             f"{num_clients} clients with {num_edges} edges cannot be connected; use at least {least} edges"

@@ -1,4 +1,4 @@
-"""History: the curves and the final numbers of a training, and how it was made."""
+"""History: the curves and final numbers of a training, and how it was made."""
 
 import math
 from collections.abc import Sequence
@@ -13,19 +13,28 @@ from fedlab_lite.util import InputError
 
 @dataclass(frozen=True)
 class History:
-    """What a training measured. Accuracies are shares (0-1), means over clients; S seeds, E evaluations.
+    """The results of a training: curves, final numbers, and how they were made.
 
-    `rounds [E]` (0: before training); `metrics` name -> `[S, E]`: 'accuracy', 'loss', 'accuracy_<judgement>', and what
-    the algorithm monitors; with `Settings.judge_training` 'loss_training', over each client's training rows;
-    'accuracy_pooled' is the share of all test labels, whoever holds them; 'accuracy_gap' the best client's accuracy
-    less the worst's; `client_curves [S, E, clients]`: every client's accuracy (another task than classification has its
-    own headline in place of it); `message_bytes` 'up'/'down': what one sampled client sends and receives in a round
-    (without a server: over one link of its graph); `num_params` by part; `diverged [S]`: whether params or loss were
-    ever not finite; `seconds`: wall time, compilation included, interruptions not; `constant`: the headline of the best
-    one answer for everything (text: the commonest character), nan where the task has none; `test_labels` 'all' and 'a
-    client': how many are judged, their number for a typical client; `device`: what computed; `trajectories_at_once`:
-    how many seeds or members of a sweep one program batched: above 1, numbers may differ from those of a single one in
-    their last bits.
+    Accuracies are shares (0-1), means over clients. There are S seeds and E evaluations.
+
+    - `rounds [E]`: the round of each evaluation; 0: before training.
+    - `metrics`: name -> `[S, E]`: 'accuracy', 'loss', 'accuracy_<judgement>', and what the algorithm monitors.
+      'accuracy_pooled' is the accuracy over the test labels of all clients together. 'accuracy_gap' is the best
+      client's accuracy minus the worst's. With `Settings.judge_training` 'loss_training' is over each client's training
+      rows.
+    - `client_curves [S, E, clients]`: every client's accuracy. Another task than classification has its own headline in
+      place of accuracy.
+    - `message_bytes`: 'up' and 'down', what one sampled client sends and receives per round; without a server, over one
+      link of its graph.
+    - `num_params`: by part of the model.
+    - `diverged [S]`: whether params or loss were ever not finite.
+    - `seconds`: wall time, with compilation and without interruptions.
+    - `constant`: the headline of the majority baseline (always predicting the commonest class; text: the commonest
+      character); nan where the task has none.
+    - `test_labels`: how many labels are judged: 'all', and for a typical client, 'a client'.
+    - `device`: the hardware.
+    - `trajectories_at_once`: how many seeds or members of a sweep one program batched. Above 1, numbers may differ in
+      their last bits from those of a single one.
 
     Example:
       >>> metrics = {"accuracy": np.array([[0.25, 0.5], [0.25, 0.75]]), "loss": np.array([[1.5, 0.5], [1.5, 0.5]])}
@@ -50,12 +59,12 @@ class History:
     data_fingerprint: str
     device: str
     versions: dict[str, str]
-    about: dict[str, str]  # 'dataset', 'model', 'algorithm': names for people
+    about: dict[str, str]  # 'dataset', 'model', 'algorithm': names to display
     headline: str = "accuracy"
     constant: float = math.nan
     test_labels: dict[str, int] = field(default_factory=dict)
     trajectories_at_once: int = 1
-    settings: Any = None  # the `Settings` of a run; None: made by `train` from objects
+    settings: Any = None  # the `Settings` of a run; None: `train` made it from objects
 
     def __repr__(self) -> str:
         return f"History({self._in_words}: {self._length}{self._result})"
@@ -75,7 +84,7 @@ class History:
         return f"{found}, {sum(self.diverged)} diverged" if any(self.diverged) else found
 
     def _repr_html_(self) -> str:
-        """What Jupyter shows: curves of headline and loss, and the numbers at the end."""
+        """The HTML that Jupyter shows: curves of headline and loss, and the final numbers."""
         names = [name for name in dict.fromkeys((self.headline, "loss")) if name in self.metrics]
         colours = ("#0072B2", "#D55E00")
         curves = [
@@ -90,7 +99,7 @@ class History:
         return card(self._in_words, lines, curves)
 
     def plot(self, metric: str | None = None, ax=None, *, scale: float = 1.0, **style: Any):
-        """The mean of a metric over seeds by communication round, plus/minus one standard deviation as a band.
+        """Plot a metric by communication round: its mean over seeds, with a band of plus/minus one standard deviation.
 
         Args:
           metric: None: the headline, mostly 'accuracy'.
@@ -118,18 +127,18 @@ class History:
 
     @property
     def client_accuracy(self) -> np.ndarray:
-        """Every client's accuracy at the end, `[S, clients]`."""
+        """Every client's final accuracy, `[S, clients]`."""
         return self.client_curves[:, -1]
 
     def final(self, name: str = "accuracy", last: int = 10) -> np.ndarray:
-        """Mean over the evaluations within the last `last` rounds, `[S]` (FeDEQ, Sec. V-A4: the last 10)."""
+        """The mean over the evaluations within the last `last` rounds, `[S]` (FeDEQ, Sec. V-A4: the last 10)."""
         if name not in self.metrics:
             raise InputError(f"this run has no metric {name!r}; it has {', '.join(sorted(self.metrics))}")
         counted = self.rounds > max(self.num_rounds - last, min(self.num_rounds, 1) - 1)
         return self.metrics[name][:, counted].mean(axis=1)
 
     def frame(self):
-        """One row a seed, round and metric, as a pandas DataFrame."""
+        """A pandas DataFrame with one row per seed, round and metric."""
         import pandas as pd
 
         shape = (len(self.seeds), len(self.rounds))
@@ -148,9 +157,10 @@ class History:
 
     @classmethod
     def stack(cls, parts: Sequence["History"], settings: Any = None) -> "History":
-        """The histories of single seeds as one.
+        """Combine the histories of single seeds into one.
 
-        Raises `InputError` where they are not of one training: another number of rounds, other metrics.
+        Raises `InputError` where they do not belong to one training, for example with other numbers of rounds or
+        metrics.
         """
         first = parts[0]
         for part in parts:

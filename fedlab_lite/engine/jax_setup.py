@@ -1,4 +1,4 @@
-"""`setup`: make JAX fit for federated rounds."""
+"""Setup of JAX for federated rounds."""
 
 import os
 from pathlib import Path
@@ -16,20 +16,20 @@ def setup(
     num_processes: int | None = None,
     process_id: int | None = None,
 ) -> str:
-    """Make JAX fit for federated rounds; returns a line that says how it now stands. Call it before JAX computes.
+    """Set up JAX for federated rounds and return one line about its state; call it before JAX computes.
 
-    What was chosen before, by JAX's environment variables or `jax.config.update`, stays. Calling it again, or after JAX
-    has started its devices, does no harm.
+    Earlier choices, by JAX's environment variables or `jax.config.update`, stay. Another call, or a call after JAX has
+    started its devices, does no harm.
 
     Args:
-      devices: CPU devices of this process; None: one a core, because small steps lose half their speed when XLA hands
+      devices: CPU devices of this process; None: one per core, because small steps take twice as long when XLA hands
         them between threads.
       cache: whether compiled programs are kept for the next process, in `$FEDLAB_CACHE/xla`; or the folder for them.
         A damaged program is removed, with a warning, and compiled again.
       coordinator, num_processes, process_id: address (`host:port`) of process 0, how many processes compute together
         and which this one is; None: FEDLAB_COORDINATOR, FEDLAB_NUM_PROCESSES and FEDLAB_PROCESS_ID if they are set.
 
-    Raises: `InputError` for numbers that cannot be, and where processes come too late or not all three
+    Raises: `InputError` for numbers out of range, where processes start too late, and where only some of the three
       are given.
 
     >>> setup()[:5]
@@ -72,7 +72,7 @@ def _cores() -> int:
 
 
 def _group(*given) -> tuple[str, int, int] | None:
-    """(coordinator, num_processes, process_id) from the arguments or the environment, None for a process alone."""
+    """The (coordinator, num_processes, process_id) from the arguments or the environment; None for a single process."""
     names = ("FEDLAB_COORDINATOR", "FEDLAB_NUM_PROCESSES", "FEDLAB_PROCESS_ID")
     values = [os.environ.get(name) if value is None else value for name, value in zip(names, given, strict=True)]
     if all(value is None for value in values):

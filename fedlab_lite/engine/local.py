@@ -1,8 +1,8 @@
 """Many clients in one compiled program: `for_clients` applies one client's function to many, `local_train` trains one.
 
-A client never knows how it is executed. `loop` is a plain Python loop, for reading and for checking (it compiles anew
-at every call); `map` runs one client after the other inside the program; `vmap` batches them. On several devices `map`
-and `vmap` share the clients out over all of them. All agree to rounding on the same keys.
+A client's function does not depend on how it is executed. `loop` is a plain Python loop, for reading and for checking;
+it compiles anew at every call. `map` runs one client after the other inside the program. `vmap` batches them. On
+several devices `map` and `vmap` distribute the clients over all devices. All agree to rounding on the same keys.
 """
 
 from collections.abc import Callable
@@ -21,27 +21,27 @@ EXECUTORS = ("auto", "loop", "map", "vmap")
 
 
 class ClientData(NamedTuple):
-    """One client's rows, or a stack of clients' on axis 0; only the first `size` rows count."""
+    """The rows of one client, or of several clients stacked on axis 0; only the first `size` rows count."""
 
-    x: Any  # [n, ...], or a tree of them
+    x: Any  # [n, ...], or a tree of such arrays
     y: Any  # [n, ...]
     size: Any  # []
     budget: jax.Array | None = None  # solver iterations that the client can afford; None: the model's max_iter
 
 
 class Batch(NamedTuple):
-    """What a loss sees in one step: rows, which of them count, and what a model in training may need."""
+    """The input of a loss in one step: rows, which of them count, and what a model may need in training."""
 
     x: jax.Array  # [B, ...]
     y: jax.Array  # [B, ...]
     weight: jax.Array  # [B], 1 or 0
     key: jax.Array | None = None  # of this step, for dropout; None: none
-    z0: jax.Array | None = None  # [B, ...], each row's last equilibrium; zeros: not seen yet; None: no warm start
-    budget: jax.Array | None = None  # the client's, see `ClientData`
+    z0: jax.Array | None = None  # [B, ...], each row's last equilibrium; zeros: row not seen yet; None: no warm start
+    budget: jax.Array | None = None  # the client's budget, see `ClientData`
 
 
 def rows_of(tree: PyTree, rows: Int[Array, "..."] | int) -> PyTree:
-    """Rows of a tree of `[n, ...]`, or one row."""
+    """The given rows of a tree of `[n, ...]`, or one row."""
 
     def of(leaf):
         return jnp.asarray(leaf[rows] if is_rows(leaf) else jnp.asarray(leaf)[rows])
@@ -52,14 +52,14 @@ def rows_of(tree: PyTree, rows: Int[Array, "..."] | int) -> PyTree:
 def for_clients(
     fn: Callable, *stacked: PyTree, shared: tuple = (), executor: str = "auto", clients_at_once: int | None = None
 ) -> PyTree:
-    """Apply `fn(*rows, *shared)` to every row (axis 0) of the `stacked` trees and stack what it returns.
+    """Apply `fn(*rows, *shared)` to every row (axis 0) of the `stacked` trees and stack the results.
 
     Args:
       fn: one client's function.
-      stacked: trees whose leaves have the clients on axis 0; pools of `Rows` are seen whole, by their places.
-      shared: trees that every client sees whole; a name for what `fn` would close over.
+      stacked: trees whose leaves have the clients on axis 0; pools of `Rows` are passed whole, with places into them.
+      shared: trees that are passed to every client unchanged.
       executor: 'loop', 'map', 'vmap', or 'auto': map on CPU, vmap on an accelerator.
-      clients_at_once: how many clients a device batches with 'vmap', which is what sets the memory; None: all it has.
+      clients_at_once: how many clients a device batches with 'vmap', which decides the memory; None: all its clients.
 
     Raises: `InputError` for an unknown executor, or fewer than one client at once.
 
@@ -96,7 +96,7 @@ def for_clients(
     devices = mesh().size
     if devices == 1 or rows == 1:
         return block(stacked, shared)
-    if padding := -rows % devices:  # the last device's idle places repeat a client; their results are dropped
+    if padding := -rows % devices:  # idle slots of the last device repeat a client; their results are dropped
         stacked = rows_of(stacked, jnp.minimum(jnp.arange(rows + padding), rows - 1))
     everywhere = jax.shard_map(block, mesh=mesh(), in_specs=(CLIENTS, EVERYWHERE), out_specs=CLIENTS, check_vma=False)
     result = jax.jit(everywhere)(stacked, shared)
@@ -116,28 +116,28 @@ def local_train(
     project: Callable = lambda params: params,
     memory: Float[Array, "n ..."] | None = None,
 ) -> PyTree:
-    """One client's training, from a fresh optimizer: `epochs` passes over its rows, or `steps` random batches.
+    """Train one client from a fresh optimizer: `epochs` passes over its rows, or `steps` random batches.
 
-    A pass takes the rows in fresh random order; a client of `size` rows takes ceil(size / batch_size) steps, the last
-    one on the rows that are left. A random batch is drawn without replacement, anew for every step. The loops' bounds
-    are data, not shapes, so one compilation serves clients of every size.
+    A pass takes the rows in fresh random order. A client of `size` rows takes ceil(size / batch_size) steps, the last
+    one on the remaining rows. A random batch is drawn without replacement, anew for every step. The loops' bounds are
+    data and not shapes, so one compilation serves clients of every size.
 
     Args:
       loss: `loss(params, batch: Batch) -> (scalar, z)`: a mean over the rows that count, and the rows' equilibria
         (None where there are none).
-      params: the tree that is trained (what stays fixed lives in `loss`).
+      params: the tree that is trained (`loss` holds what stays fixed).
       data: `x [n, ...]` (or a tree of them), `y [n]`, `size []`, and the client's `budget`.
       key: draws the order of the rows and seeds each step's dropout.
-      optimizer: any of optax'; its numbers may be data of the compiled program.
-      batch_size: rows a step.
-      epochs, steps: one of them.
+      optimizer: any optimizer of optax; its numbers may be data of the compiled program.
+      batch_size: rows per step.
+      epochs, steps: exactly one of the two.
       project: applied after every step (eq. (4) in FeDEQ).
-      memory: `[n, ...]`, every row's last equilibrium (FeDEQ, Sec. III-B1): where the solver starts when the row comes
-        up again. `Problem.equilibria` makes one.
+      memory: `[n, ...]`, every row's last equilibrium (FeDEQ, Sec. III-B1), where the solver starts when the row is
+        used again. `Problem.equilibria` makes one.
 
     Returns: the trained params; with a memory, the pair (params, memory).
 
-    Raises: `InputError` unless just one of `epochs` and `steps` is given, and for an optimizer whose update changes
+    Raises: `InputError` unless exactly one of `epochs` and `steps` is given, and for an optimizer whose update changes
       the shapes or types of its state.
 
     Example (least squares on two rows; one step of full batch):
@@ -155,7 +155,7 @@ def local_train(
     valid = jnp.arange(rows + batch_size) < data.size
 
     def shuffled(key):
-        """`[rows + batch_size]`: the rows that count, in random order; then the others, and indices of no row."""
+        """Indices `[rows + batch_size]`: rows that count in random order, then the others, then indices of no row."""
         order = jnp.argsort(jnp.where(valid[:rows], jax.random.uniform(key, (rows,)), 2.0))
         return jnp.concatenate([order, jnp.full(batch_size, rows, order.dtype)])
 
@@ -205,7 +205,7 @@ def _check_optimizer(optimizer: optax.GradientTransformation, params: Any, state
 
 
 def in_chunks(fn: Callable, rows: PyTree, size: Int[Array, ""], chunk: int) -> PyTree:
-    """`fn` over the first `size` rows of a tree of `[n, ...]`, `chunk` rows at a time; zeros beyond.
+    """Apply `fn` to the first `size` rows of a tree of `[n, ...]`, `chunk` rows at a time; the other rows are zeros.
 
     The number of chunks follows `size`, so a small client's padding costs nothing. `fn` maps a tree of `[chunk, ...]`
     to a tree of `[chunk, ...]`, row by row.
@@ -240,10 +240,10 @@ def fit_head(
     chunk: int = 100,
     **options,
 ) -> dict:
-    """Train a client's head on a fixed representation: each row is represented once, then `local_train` on features.
+    """Train a client's head on a fixed representation, with each row represented only once.
 
-    The same as training through the whole network with the representation frozen and its dropout off, at the cost of
-    one forward pass. `options` are those of `local_train`.
+    The result is that of training through the whole network with the representation frozen and its dropout off. The
+    cost is one forward pass, then `local_train` on features. `options` are those of `local_train`.
     """
     model = problem.model
 

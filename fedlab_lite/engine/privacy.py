@@ -1,8 +1,8 @@
-"""Differential privacy of the Gaussian mechanism: noise for a budget (epsilon, delta), and what rounds add up to.
+"""Differential privacy of the Gaussian mechanism: noise for a budget (epsilon, delta), and the cost of several rounds.
 
-A noise multiplier is sigma / Delta: the noise's standard deviation over the largest change that one neighbour can make
-to what is sent (under clipping to norm c: c where a client is added or removed, 2 c where its rows are replaced).
-dp-accounting (the extra `privacy`) does the arithmetic.
+A noise multiplier is sigma / Delta. Here sigma is the noise's standard deviation, and Delta is the largest change that
+one neighbour can make to a message. Under clipping to norm c, Delta is c where a client is added or removed, and 2 c
+where its rows are replaced. dp-accounting (the extra `privacy`) does the arithmetic.
 """
 
 import math
@@ -13,10 +13,11 @@ from fedlab_lite.util import InputError
 
 
 def gaussian_noise_multiplier(epsilon: float, delta: float) -> float:
-    """Of one message, by the classical rule sqrt(2 ln(1.25 / delta)) / epsilon (Dwork and Roth 2014, Theorem A.1).
+    """The noise multiplier of one message by the classical rule sqrt(2 ln(1.25 / delta)) / epsilon.
 
-    It holds for epsilon < 1 only, and papers that say "the standard Gaussian mechanism" mean it. The least noise that
-    does is less, and known for any epsilon: `noise_multiplier_for`. Raises `InputError`.
+    The rule is Theorem A.1 of Dwork and Roth 2014. It holds for epsilon < 1 only. Papers that say "the standard
+    Gaussian mechanism" mean it. The least sufficient noise is smaller, and known for any epsilon:
+    `noise_multiplier_for`. Raises `InputError`.
 
     >>> round(gaussian_noise_multiplier(0.2, 0.1), 2), round(noise_multiplier_for(0.2, 0.1), 2)
     (11.24, 2.3)
@@ -28,11 +29,11 @@ def gaussian_noise_multiplier(epsilon: float, delta: float) -> float:
 
 
 def epsilon_of(noise_multiplier: float, delta: float, *, rounds: int = 1, sampling_rate: float = 1.0) -> float:
-    """The epsilon that `rounds` messages with this noise add up to, at `delta`; exact but for rounding.
+    """The total epsilon of `rounds` messages with this noise, at `delta`; exact except for rounding.
 
     Args:
-      sampling_rate: the probability with which a neighbour takes part in a round, each drawn on its own (Poisson
-        sampling); a cohort of fixed size is near to it, not the same.
+      sampling_rate: the probability with which a neighbour takes part in a round, drawn independently (Poisson
+        sampling); a cohort of fixed size is close to it, but not the same.
 
     Raises: `InputError`.
 
@@ -74,7 +75,9 @@ def noise_multiplier_for(epsilon: float, delta: float, *, rounds: int = 1, sampl
 
 
 def rounds_within(epsilon: float, delta: float, *, noise_multiplier: float, sampling_rate: float = 1.0) -> int:
-    """How many messages with this noise fit into (epsilon, delta): `epsilon_of` solved for `rounds`; 0: not even one.
+    """The number of messages with this noise that fit into (epsilon, delta); 0: not even one.
+
+    It is `epsilon_of` solved for `rounds`.
 
     Raises: `InputError`.
 
@@ -101,9 +104,9 @@ def rounds_within(epsilon: float, delta: float, *, noise_multiplier: float, samp
 
 @dataclass(frozen=True)
 class Budget:
-    """What the messages of a client may add up to, (epsilon, delta), and the noise on each.
+    """A client's privacy budget (epsilon, delta) for all its messages, and the noise on each message.
 
-    Raises `InputError` for numbers that cannot be.
+    Raises `InputError` for numbers out of range.
 
     Example:
       >>> budget = Budget(2.0, 1e-5, noise_multiplier=11.24)
@@ -114,7 +117,7 @@ class Budget:
     epsilon: float
     delta: float
     noise_multiplier: float  # sigma / Delta of one message
-    messages: int = 1  # of a client in a round
+    messages: int = 1  # per client and round
     sampling_rate: float = 1.0  # see `epsilon_of`
 
     def __post_init__(self):
@@ -128,19 +131,22 @@ class Budget:
 
     @cached_property
     def rounds(self) -> int:
-        """How many rounds fit into the budget."""
+        """The number of rounds that fit into the budget."""
         noise = {"noise_multiplier": self.noise_multiplier, "sampling_rate": self.sampling_rate}
         return rounds_within(self.epsilon, self.delta, **noise) // self.messages
 
     def spent(self, rounds: int) -> float:
-        """The epsilon that so many rounds add up to, at the budget's delta."""
+        """The total epsilon of `rounds` rounds, at the budget's delta."""
         if rounds < 0:
             raise InputError(f"rounds={rounds}: 0 or more")
         number = {"rounds": rounds * self.messages, "sampling_rate": self.sampling_rate}
         return epsilon_of(self.noise_multiplier, self.delta, **number) if rounds else 0.0
 
     def affordable(self, num_rounds: int) -> int:
-        """`num_rounds`, or as many as fit. Raises `InputError`, with a noise that would do, where not one does."""
+        """The smaller of `num_rounds` and the number of rounds that fit into the budget.
+
+        Raises `InputError` where not even one round fits; the message names a noise that is large enough.
+        """
         if num_rounds and not self.rounds:
             rate = {"sampling_rate": self.sampling_rate}
             noise = noise_multiplier_for(self.epsilon, self.delta, rounds=self.messages, **rate)

@@ -1,4 +1,4 @@
-"""Problem: what an algorithm works on. Data, model, task, graph, channel; and the ways between clients and server."""
+"""Problem: data, model, task, graph and channel of a training, and the transfers between clients and server."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -23,7 +23,7 @@ _CHANNEL = 0xC4A77E1  # keeps the channel's draws apart from the clients'
 
 
 class Task:
-    """What outputs are for: the loss of a row, what of it counts, and what is reported. Classification as it stands.
+    """A task: the loss of each label, which labels count, and which metrics are reported. This class is classification.
 
     A new task is a subclass: `Problem(data, model, task=MyTask())`. Equal tasks share compiled programs.
     """
@@ -31,17 +31,17 @@ class Task:
     headline = "accuracy"  # the metric whose value every client is judged by
 
     def row_loss(self, outputs: Float[Array, "B *labels C"], y: Int[Array, " B *labels"]) -> Float[Array, " B *labels"]:
-        """Loss of every label: of `outputs [B, ..., C]` and `y [B, ...]`, `[B, ...]`."""
+        """The loss `[B, ...]` of every label, from `outputs [B, ..., C]` and `y [B, ...]`."""
         return optax.softmax_cross_entropy_with_integer_labels(outputs, y)
 
     def counted(self, y: Shaped[Array, " B *labels"], weight: Shaped[Array, " B"]) -> Shaped[Array, " B *labels"]:
-        """Which labels of the rows that `weight [B]` (1 or 0) counts do count: 1 or 0, shaped like `row_loss`."""
+        """Which labels count, of the rows that `weight [B]` (1 or 0) counts: 1 or 0, shaped like `row_loss`."""
         return weight
 
     def metrics(
         self, outputs: Float[Array, "B *labels C"], y: Int[Array, " B *labels"]
     ) -> dict[str, Shaped[Array, " B *labels"]]:
-        """What is reported beside the loss: name -> a value for every label, shaped like `row_loss`."""
+        """The metrics besides the loss: name -> a value for every label, shaped like `row_loss`."""
         return {"accuracy": outputs.argmax(-1) == y}
 
     def __eq__(self, other):
@@ -52,16 +52,16 @@ class Task:
 
 
 class NextCharacter(Task):
-    """A label for every character of a text `[B, T]`; padding does not count."""
+    """Next-character prediction: a label for every character of a text `[B, T]`; padding does not count."""
 
     def counted(self, y: Int[Array, "B T"], weight: Shaped[Array, " B"]) -> Shaped[Array, "B T"]:
         return weight[:, None] * (y != PAD)
 
 
 class Regression(Task):
-    """Outputs `[B, d]` against numbers `y [B, d]`, or `[B]` for one a row: half the squared distance.
+    """Regression of numbers `y [B, d]` by outputs `[B, d]`, with half the squared distance as loss.
 
-    Clients are judged by the distance.
+    `y [B]` is one number per row. Clients are judged by the distance.
     """
 
     headline = "distance"
@@ -82,16 +82,16 @@ TASKS = {"classification": Task(), "next_character": NextCharacter(), "regressio
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class RoundContext:
-    """Which round it is, and who takes part."""
+    """The context of a round: its index, the clients that take part, and its random key."""
 
     index: Any  # from 0
-    cohort: Any  # [m] clients; the index num_clients is nobody, an idle place
-    key: Any  # of everything that is random in this round
+    cohort: Any  # [m] clients; the index num_clients is an idle slot
+    key: Any  # for everything that is random in this round
     everybody: bool = field(default=False, metadata={"static": True})  # the cohort is 0 ... num_clients - 1
-    num_sampled: int | None = field(default=None, metadata={"static": True})  # without idle places; None: m
+    num_sampled: int | None = field(default=None, metadata={"static": True})  # without idle slots; None: m
 
     def order(self) -> Int[Array, " counted"] | None:
-        """The places of the clients by their number, idle ones left out; None: as they stand."""
+        """The places of the clients, sorted by their number, without idle slots; None: the present order."""
         if self.everybody or (mesh().size == 1 and self.num_sampled is not None):
             return None
         return jnp.argsort(self.cohort, stable=True)[: self.num_sampled or len(self.cohort)]
@@ -100,7 +100,7 @@ class RoundContext:
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Problem:
-    """What an algorithm works on; a pytree, so it passes through `jit` as an argument.
+    """The problem that an algorithm works on; a pytree, so it passes through `jit` as an argument.
 
     Example:
       >>> from fedlab_lite.data import federated
@@ -110,13 +110,13 @@ class Problem:
       4
     """
 
-    data: Federated | Any  # or what has its arrays
-    model: Model | Any = field(metadata={"static": True})  # or what answers as it does
+    data: Federated | Any  # or an object with the same arrays
+    model: Model | Any = field(metadata={"static": True})  # or an object with the same methods
     executor: str = field(default="auto", metadata={"static": True})  # see `for_clients`
-    newcomers: Federated | None = None  # clients that join when the others have been trained
-    graph: Graph | None = None  # who talks to whom, where there is no server
-    weight: Any = None  # [clients], what each counts in an average; None: as the algorithm has it
-    channel: Channel | None = None  # what happens to messages; None: nothing
+    newcomers: Federated | None = None  # clients that join after the others have been trained
+    graph: Graph | None = None  # which clients exchange messages, without a server
+    weight: Any = None  # [clients], weights in an average; None: the algorithm's own
+    channel: Channel | None = None  # what happens to messages; None: they arrive unchanged
     task: Any = field(default=None, metadata={"static": True})  # a `Task`; None: the one that the data name
     validation: Federated | None = None  # the same clients, with rows held out of training in place of test rows
     clients_at_once: int | None = field(default=None, metadata={"static": True})  # see `for_clients`
@@ -136,47 +136,47 @@ class Problem:
     def mean_loss(
         self, outputs: Float[Array, "B ..."], y: Shaped[Array, "B ..."], weight: Shaped[Array, " B"]
     ) -> Float[Array, ""]:
-        """Mean of the task's `row_loss` over the labels that count, of the rows that `weight [B]` counts."""
+        """The mean of the task's `row_loss` over the labels that count, of the rows that `weight [B]` counts."""
         counted = self.task.counted(y, weight)
         return jnp.sum(self.task.row_loss(outputs, y) * counted) / jnp.maximum(counted.sum(), 1)
 
     def loss(self, params: dict, batch: Batch) -> tuple[Float[Array, ""], Float[Array, "B ..."] | None]:
-        """Mean loss of a batch in training, and its rows' equilibria `[B, ...]` (None: an explicit model)."""
+        """The mean loss of a batch in training, and its rows' equilibria `[B, ...]` (None: an explicit model)."""
         outputs, solution = self.model.forward(params, batch.x, key=batch.key, z0=batch.z0, budget=batch.budget)
         return self.mean_loss(outputs, batch.y, batch.weight), solution and solution.z
 
     def equilibria(self, *rows: int) -> jax.Array | None:
-        """A memory of equilibria `[*rows, ...]` for `local_train`, nothing seen yet; None for an explicit model."""
+        """An empty memory of equilibria `[*rows, ...]` for `local_train`; None for an explicit model."""
         shape = self.model.equilibrium_shape()
         return None if shape is None else jnp.zeros((*rows, *shape))
 
     def project(self, params: dict) -> dict:
-        """Params with the representation inside the model's constraint set, if it has one."""
+        """The params with the representation projected to the model's constraint set, if it has one."""
         return params | {"representation": self.model.project(params["representation"])}
 
     # --- clients ----------------------------------------------------------------------------------------------------
 
     def everyone(self, key: Key[Array, ""]) -> RoundContext:
-        """All clients, outside any round."""
+        """The context of all clients, outside any round."""
         return RoundContext(
             jnp.int32(0), jnp.arange(self.num_clients), key, everybody=True, num_sampled=self.num_clients
         )
 
     def at(self, index: Int[Array, ""] | int, cohort: Int[Array, " m"], key: Key[Array, ""]) -> RoundContext:
-        """Round `index` with the clients `cohort [m]`, in the order that suits the devices."""
+        """The context of round `index` with the clients `cohort [m]`, in the order that suits the devices."""
         if len(cohort) == self.num_clients:
             return replace(self.everyone(key), index=index)
         return RoundContext(index, dealt(jnp.sort(cohort), self.data.size), key, num_sampled=len(cohort))
 
     def take(self, tree: PyTree, at: RoundContext) -> PyTree:
-        """The cohort's rows of a tree stacked over all clients."""
+        """The cohort's rows of a tree that is stacked over all clients."""
         if at.everybody:
             return tree
         stacked, pools, together = apart(tree)
         return together(take(stacked, at.cohort), pools)
 
     def put(self, tree: PyTree, at: RoundContext, rows: PyTree) -> PyTree:
-        """The tree with the cohort's rows replaced; everybody else keeps theirs."""
+        """The tree with the cohort's rows replaced; other clients' rows stay."""
         return rows if at.everybody else put(tree, at.cohort, rows)
 
     def broadcast(self, tree: PyTree) -> PyTree:
@@ -184,22 +184,22 @@ class Problem:
         return broadcast(tree, self.num_clients)
 
     def for_cohort(self, fn: Callable, at: RoundContext, *stacked: PyTree, shared: tuple = ()) -> PyTree:
-        """`fn(data: ClientData, key, *rows, *shared)` for every client of the cohort, each with its own key.
+        """Apply `fn(data: ClientData, key, *rows, *shared)` to every client of the cohort, each with its own key.
 
-        A client's key depends on its index, not on who else was sampled.
+        A client's key depends on its index, and not on which other clients were sampled.
         """
         data = ClientData(*self.take((self.data.x, self.data.y, self.data.size, self.data.budget), at))
         keys = jax.vmap(jax.random.fold_in, (None, 0))(at.key, at.cohort)
         return self.for_clients(fn, data, keys, *stacked, shared=shared)
 
     def for_clients(self, fn: Callable, *stacked: PyTree, shared: tuple = ()) -> PyTree:
-        """`engine.for_clients`, executed as this problem has it."""
+        """Apply `engine.for_clients` with this problem's executor."""
         return for_clients(fn, *stacked, shared=shared, executor=self.executor, clients_at_once=self.clients_at_once)
 
     # --- messages ---------------------------------------------------------------------------------------------------
 
     def downlink(self, message: PyTree) -> PyTree:
-        """What the server sends to each client of the cohort: it arrives as it is, and is counted."""
+        """Send the server's message to each client of the cohort; it arrives unchanged, and its bytes are counted."""
         count("down", message, None)
         return message
 
@@ -208,7 +208,7 @@ class Problem:
     ) -> PyTree:
         """What is received of every client's message, leaves `[m, ...]`: clipped, noised, quantised, and counted.
 
-        `packed`: the shapes that one message is sent in, where it is sent in fewer numbers than it is computed with.
+        `packed`: the shapes of one message as it is sent, where it is sent in fewer numbers than it is computed with.
         """
         whole = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), sent)
         for way in ways:
@@ -219,7 +219,7 @@ class Problem:
         return self.for_clients(lambda sent, key, channel: channel(sent, key), sent, keys, shared=(self.channel,))
 
     def arrived(self, at: RoundContext) -> Bool[Array, " m"]:
-        """`[m]`: whose message to the server was sent and arrived in this round."""
+        """Which clients' messages to the server were sent and arrived in this round, `[m]`."""
         sampled = at.cohort < self.num_clients
         if self.channel is None or self.channel.loss is None:
             return sampled
@@ -228,9 +228,10 @@ class Problem:
         return sampled & jax.vmap(lambda key: channel.arrivals(key, ()))(keys)
 
     def weights(self, at: RoundContext, own: Shaped[Array, " m"] | None = None) -> Shaped[Array, " m"]:
-        """`[m]`: what each client of the cohort counts in the server's average; 0 for whose message did not arrive.
+        """The weight of each client of the cohort in the server's average, `[m]`; 0 where its message did not arrive.
 
-        `weight` where the problem has one (see `fusion`), else the algorithm's `own [m]`; None: its training rows.
+        These are the problem's `weight` where it has one (see `fusion`), else the algorithm's `own [m]`; None: the
+        client's training rows.
         """
         if self.weight is not None:
             own = self.take(jnp.asarray(self.weight), at)
@@ -239,7 +240,7 @@ class Problem:
         return jnp.where(self.arrived(at), own, 0)
 
     def total_weight(self) -> jax.Array | int:
-        """What all clients together count, at equal weights or the problem's."""
+        """The total weight of all clients: equal weights, or the problem's."""
         return self.num_clients if self.weight is None else jnp.sum(self.weight)
 
     def if_arrived(self, at: RoundContext, new: PyTree, old: PyTree) -> PyTree:
@@ -250,22 +251,22 @@ class Problem:
         return jax.tree.map(lambda n, o: jnp.where(heard.reshape(-1, *[1] * (n.ndim - 1)), n, o), new, old)
 
     def uplink(self, at: RoundContext, changes: PyTree, own_weights: Shaped[Array, " m"] | None = None) -> PyTree:
-        """What the server makes of the clients' messages `[m, ...]`: the weighted mean of those that arrive.
+        """The server's weighted mean of the clients' messages `[m, ...]` that arrive.
 
-        Clients send what has changed, so the mean is 0, and nothing changes at the server, where nothing arrives.
+        Clients send changes. So the mean is 0, and nothing changes at the server, where no message arrives.
         """
         received = self.transmit(at, changes)
         return average(received, self.weights(at, own_weights), order=at.order())
 
     def exchange(self, at: RoundContext, stacked: PyTree) -> PyTree:
-        """M_i[x_j]: what every client makes of its neighbours' messages, the mean of those that arrive.
+        """The mean M_i[x_j] of the neighbours' messages that arrive, for every client.
 
-        Leaves `[N, ...]`. A client that receives nothing goes by what it has itself.
+        Leaves `[N, ...]`. A client that receives nothing uses its own value.
         """
         return self.neighbours(at, self.transmit(at, stacked, ways=("up", "down")), stacked)
 
     def neighbours(self, at: RoundContext, received: PyTree, own: PyTree) -> PyTree:
-        """`exchange` from what was received of everybody; every link loses messages for itself."""
+        """The result of `exchange` from messages already received; each link loses messages independently."""
         matrix = self.heard(at, self.graph.neighbour_mean)
         if self.channel is None or self.channel.loss is None:
             return self.over_links(matrix, received)
@@ -275,9 +276,10 @@ class Problem:
         return jax.tree.map(jnp.where, heard, mean, own)
 
     def mix(self, at: RoundContext, stacked: PyTree, matrix: Float[Array | np.ndarray, "N N"]) -> PyTree:
-        """sum_j matrix[i, j] x_j, rows that sum to one: the client's own as it has it, its neighbours' as received.
+        """Mix over the graph: sum_j matrix[i, j] x_j, with rows that sum to one.
 
-        Leaves `[N, ...]`. What a lost message would have counted, the client's own counts in its place.
+        A client's own value is exact, and its neighbours' values are used as received. Leaves `[N, ...]`. The weight of
+        a lost message goes to the client's own value.
         """
         received = self.transmit(at, stacked, ways=("up", "down"))
         if received is stacked and (self.channel is None or self.channel.loss is None):
@@ -291,14 +293,17 @@ class Problem:
         )
 
     def heard(self, at: RoundContext, matrix: Float[Array | np.ndarray, "N N"]) -> Float[Array, "N N"]:
-        """The matrix with 0 for every link that loses its message in this round, each for itself."""
+        """The matrix with 0 for every link that loses its message in this round, independently of other links."""
         matrix = jnp.asarray(matrix)
         if self.channel is None or self.channel.loss is None:
             return matrix
         return jnp.where(self.channel.arrivals(jax.random.fold_in(at.key, _CHANNEL + 1), matrix.shape), matrix, 0)
 
     def over_links(self, matrix: Float[Array | np.ndarray, "N N"], stacked: PyTree) -> PyTree:
-        """sum_j matrix[i, j] x_j over client i and its neighbours, leaves `[N, ...]`; few neighbours cost little."""
+        """The sum sum_j matrix[i, j] x_j over client i and its neighbours, with leaves `[N, ...]`.
+
+        It is cheap where neighbours are few.
+        """
         matrix = jnp.asarray(matrix)
         if self.graph.neighbours is None:
             return combine(matrix, stacked, spread=True)

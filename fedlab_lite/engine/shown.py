@@ -1,4 +1,4 @@
-"""How a history shows itself: a line of text, an HTML card, a curve with a band on axes of matplotlib."""
+"""Displays of a history: a line of text, an HTML card, and a curve with a band on matplotlib axes."""
 
 from collections.abc import Mapping, Sequence
 from html import escape
@@ -6,15 +6,15 @@ from typing import Any
 
 import numpy as np
 
-CARD = (190, 90)  # pixels of a card's curve
+CARD = (190, 90)  # pixels of one curve on a card
 
 
 def mean_and_band(ax, rounds: np.ndarray, values: np.ndarray, style: Mapping[str, Any]) -> None:
-    """The mean of `values [S, E]` over seeds as a line; of several seeds a band of one standard deviation around it.
+    """Plot the mean of `values [S, E]` over seeds as a line, with a band of one standard deviation for several seeds.
 
     Args:
       ax: axes of matplotlib.
-      style: 'color', and if wanted 'label', 'marker' and 'linestyle'.
+      style: 'color', and optionally 'label', 'marker' and 'linestyle'.
 
     Example:
       >>> import matplotlib.pyplot as plt
@@ -31,7 +31,7 @@ def mean_and_band(ax, rounds: np.ndarray, values: np.ndarray, style: Mapping[str
 
 
 def numbers_in_words(numbers: Sequence[int]) -> str:
-    """Seeds as people write them.
+    """Seeds as short text, with ranges.
 
     >>> numbers_in_words((0, 1, 2)), numbers_in_words((3,)), numbers_in_words((1, 5))
     ('0-2', '3', '1, 5')
@@ -43,7 +43,7 @@ def numbers_in_words(numbers: Sequence[int]) -> str:
 
 
 def mean_and_std(values: np.ndarray) -> str:
-    """The mean over seeds; of several plus/minus one standard deviation.
+    """The mean over seeds as text; for several seeds plus/minus one standard deviation.
 
     >>> mean_and_std(np.array([0.5])), mean_and_std(np.array([0.25, 0.75])), mean_and_std(np.array([np.nan]))
     ('0.5', '0.5 ± 0.3536', 'nan')
@@ -55,7 +55,7 @@ def mean_and_std(values: np.ndarray) -> str:
 def svg_curve(rounds: np.ndarray, values: np.ndarray, name: str, colour: str) -> str:
     """The mean of `values [S, E]` over the rounds as an inline SVG, with its smallest and its largest value.
 
-    Values that are not finite are left out; of none that is finite, the picture says so.
+    Values that are not finite are left out. If no value is finite, the picture says so.
 
     >>> "no finite value" in svg_curve(np.arange(2), np.full((1, 2), np.nan), "loss", "black")
     True
@@ -78,7 +78,7 @@ def svg_curve(rounds: np.ndarray, values: np.ndarray, name: str, colour: str) ->
 
 
 def card(title: str, lines: Mapping[str, str], curves: Sequence[str]) -> str:
-    """A card of HTML: a title, curves side by side, a table of names and texts, all of which is escaped.
+    """An HTML card: a title, curves side by side, and a table of names and texts; all text is escaped.
 
     >>> card("a < b", {"loss": "0.1"}, [])[:34]
     '<div><div><b>a &lt; b</b></div><di'

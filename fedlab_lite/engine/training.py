@@ -1,8 +1,8 @@
-"""train: rounds, judgements and curves, on any problem and algorithm.
+"""Training on any problem with any algorithm: rounds, evaluations and curves.
 
-A trajectory is an algorithm with its numbers and a seed. One program serves all that differ in numbers alone; they run
-one after the other, so that each gives the same bits whoever else is trained, or, where a device is better filled
-with several, in batches.
+A trajectory is an algorithm with its numbers and a seed. One program serves all trajectories that differ in numbers
+only. They run one after the other, so that each gives the same bits whatever else is trained. Where several fill a
+device better, they run in batches.
 """
 
 import importlib
@@ -27,24 +27,24 @@ from fedlab_lite.engine.problem import Problem
 from fedlab_lite.nn import count_params
 from fedlab_lite.util import InputError, progress_bar
 
-ENGINE = 2  # version of the numbers that this package's rounds, judgements and data give: part of every run's name
+ENGINE = 2  # version of the numerics of this package's rounds, judgements and data: part of every run's name
 
-Trajectory = tuple[Algorithm, int]  # and a seed
+Trajectory = tuple[Algorithm, int]  # an algorithm and a seed
 
 
 @dataclass(frozen=True)
 class Plan:
-    """How long to train, with how many clients a round, and when to judge."""
+    """The plan of a training: number of rounds, clients per round, and rounds between evaluations."""
 
     num_rounds: int
-    cohort_size: int | None = None  # None: everybody
+    cohort_size: int | None = None  # None: all clients
     eval_every: int = 1
 
     def clients_a_round(self, problem: Problem) -> int:
         return problem.num_clients if self.cohort_size is None else self.cohort_size
 
     def check(self, problem: Problem, algorithm: Algorithm) -> None:
-        """Raise `InputError` where this does not fit the problem or the algorithm."""
+        """Raise `InputError` where this plan does not fit the problem or the algorithm."""
         clients, cohort_size = problem.num_clients, self.clients_a_round(problem)
         for name, value, least in (("num_rounds", self.num_rounds, 0), ("eval_every", self.eval_every, 1)):
             if value < least:
@@ -60,7 +60,10 @@ class Plan:
 
 
 def _over(fn: Callable, number: int) -> Callable:
-    """`fn` over the leading axis of its arguments, one entry a trajectory; a single one has no such axis."""
+    """Map `fn` over the leading axis of its arguments, one entry per trajectory.
+
+    A single trajectory has no such axis.
+    """
     return jax.vmap(fn) if number > 1 else fn
 
 
@@ -69,12 +72,12 @@ def _stacked(trees: Sequence[Any]) -> Any:
 
 
 def part(tree: Any, index: int, number: int) -> Any:
-    """One trajectory's part of a tree that has all of them, see `_over`."""
+    """The part of one trajectory in a tree of all trajectories, see `_over`."""
     return tree if number == 1 else jax.tree.map(lambda leaf: leaf[index], tree)
 
 
 def places(algorithm: Algorithm, problem: Problem, state: dict, number: int) -> dict:
-    """Where each leaf of a state lies: what clients own is shared out."""
+    """The placement of each leaf of a state: entries that clients own are distributed over the devices."""
     owned = placed(problem.num_clients, axis=int(number > 1))
     return {
         name: jax.tree.map(lambda _, name=name: owned if name in algorithm.owned else replicated(), entry)
@@ -83,7 +86,7 @@ def places(algorithm: Algorithm, problem: Problem, state: dict, number: int) -> 
 
 
 def place_problem(problem: Problem) -> Problem:
-    """The problem on the devices: each client's rows with who owns it, all else everywhere."""
+    """The problem placed on the devices: each client's rows on the device that owns it, all else on every device."""
 
     def of(data: Federated | None) -> Federated | None:
         if data is None:
@@ -104,7 +107,7 @@ def place_problem(problem: Problem) -> Problem:
 
 
 def start(algorithms: Sequence[Algorithm], problem: Problem, keys: Sequence[jax.Array]) -> dict:
-    """The states before the first round, born where they will lie.
+    """The states before the first round, made on the devices where they stay.
 
     A round donates its state, so every leaf is a copy: an algorithm may keep the same params under two names. In one
     process it is not jitted as a whole, so that `Model.init` is compiled once for all algorithms.
@@ -136,7 +139,7 @@ def _round(algorithm, problem, state, index, sample_keys, round_keys, cohort_siz
 
 @partial(jax.jit, static_argnames="number")
 def _judged(algorithm, problem, state, keys, number: int):
-    """Models by judgement ('': the headline), the algorithm's own curves, and whether the state is finite."""
+    """The models by judgement ('': the headline), the algorithm's own curves, and whether the state is finite."""
 
     def one(algorithm, state, key):
         models = {"": algorithm.models(problem, state, key)} | algorithm.other_models(problem, state, key)
@@ -154,7 +157,7 @@ def _joined(algorithm, problem, state, keys, number: int):
 
 @partial(jax.jit, static_argnames="number")
 def _evaluate(problem, own, shared, predictor, number: int):
-    """`engine.evaluate` for each trajectory; one program for all algorithms that share the same params."""
+    """Apply `engine.evaluate` to each trajectory; one program serves all algorithms with the same params."""
 
     def one(own, shared, predictor):
         return evaluate(problem, own, shared, predictor=predictor)
@@ -163,9 +166,9 @@ def _evaluate(problem, own, shared, predictor, number: int):
 
 
 def _judge(algorithm, problem: Problem, state, keys, number: int) -> tuple[dict, np.ndarray, np.ndarray]:
-    """Curves by name, every client's headline, and whether state and loss are finite; each `[trajectories, ...]`.
+    """The curves by name, every client's headline, and whether state and loss are finite; each `[trajectories, ...]`.
 
-    Means over clients are taken on the host, where nothing depends on how clients are shared out.
+    Means over clients are taken on the host, where nothing depends on how clients are distributed over devices.
     """
     models, monitored, finite = _judged(algorithm, problem, state, keys, number)
 
@@ -203,9 +206,9 @@ def _judge(algorithm, problem: Problem, state, keys, number: int) -> tuple[dict,
 
 @dataclass
 class Progress:
-    """What one trajectory has measured, and where it stands; goes into every checkpoint."""
+    """The measurements of one trajectory so far, and its next round; stored in every checkpoint."""
 
-    next: int = 0  # the round that comes next
+    next: int = 0  # the next round
     seconds: float = 0.0
     rounds: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int32))
     metrics: dict[str, np.ndarray] = field(default_factory=dict)  # [E]
@@ -231,16 +234,16 @@ def advance(
     progress: Sequence[Progress] | None = None,
     after_round: Callable[[dict, Sequence[Progress]], None] = lambda states, progress: None,
 ) -> tuple[dict, Sequence[Progress]]:
-    """Train these trajectories, as one batch, from where they stand to the last round.
+    """Train trajectories, as one batch, from their present round to the last one.
 
     Args:
       problem: on the devices, see `place_problem`.
-      trajectories: algorithms that differ in their numbers alone, each with its seed.
-      states: on the devices, after `progress[i].next` rounds, which is one number; leaves `[trajectories, ...]`, but
-        those of a single one have no such axis. None: from the start.
+      trajectories: algorithms that differ in their numbers only, each with its seed.
+      states: on the devices, after `progress[i].next` rounds, which is the same for all; leaves `[trajectories, ...]`,
+        but those of a single trajectory have no such axis. None: from the start.
       after_round: called with states and progress after every round but the last.
 
-    Returns: the states after the last round, and what was measured.
+    Returns: the states after the last round, and the measurements.
     """
     number = len(trajectories)
     algorithms = [algorithm for algorithm, _ in trajectories]
@@ -277,7 +280,7 @@ def advance(
 
 
 def describe_machine() -> dict[str, Any]:
-    """'device' in words, and 'versions' of what computes."""
+    """A dictionary of 'device' (a description) and 'versions' (of the libraries that compute)."""
     names = ("jax", "flax", "optax", "numpy")
     versions = {name: importlib.import_module(name).__version__ for name in names}
     versions |= {"python": platform.python_version(), "fedlab_lite": fedlab_lite.__version__}
@@ -287,7 +290,7 @@ def describe_machine() -> dict[str, Any]:
 def history_of(
     problem: Problem, trajectory: Trajectory, plan: Plan, found: Progress, fingerprint: str, at_once: int = 1
 ) -> History:
-    """The history of one trajectory that has come to its end."""
+    """The history of one finished trajectory."""
     algorithm, seed = trajectory
     constant, test_labels = constant_answer(problem)
     params = jax.eval_shape(problem.model.init, jax.random.key(0))
@@ -322,15 +325,15 @@ def train(
     eval_every: int = 1,
     progress: bool | None = None,
 ) -> tuple[History, dict]:
-    """Train an algorithm on a problem: any object of these classes, also of ones that a notebook cell defines.
+    """Train an algorithm on a problem; both may be of classes that a notebook cell defines.
 
-    Nothing is stored; `runs.run` is the same for settings, with a store of finished runs and checkpoints.
+    Nothing is stored; `runs.run` does the same for settings, with a store of finished runs and checkpoints.
 
     Args:
-      seeds: one trajectory each: initial params, cohorts, order of rows.
-      cohort_size: clients a round; None: all.
-      eval_every: rounds between judgements; the last round is always judged.
-      progress: show a bar; None: where somebody is watching.
+      seeds: one trajectory per seed, which draws initial params, cohorts and the order of rows.
+      cohort_size: clients per round; None: all.
+      eval_every: rounds between evaluations; the last round is always evaluated.
+      progress: show a progress bar; None: only in a terminal or Jupyter.
 
     Returns: the history, and the state after the last round, its leaves stacked over seeds, `[S, ...]`. One seed's
     models are `algorithm.models(problem, jax.tree.map(lambda leaf: leaf[0], state), key)`: client i's own parts, and

@@ -1,6 +1,6 @@
-"""From settings to a stored history: names, checkpoints, the store of finished runs, and tuning.
+"""Runs: from settings to a stored history, with names, checkpoints, the store of finished runs, and tuning.
 
-`Settings` say everything that decides a run's numbers; `run` and `run_all` compute what the store lacks.
+`Settings` hold everything that decides a run's numbers; `run` and `run_all` compute what the store lacks.
 """
 
 from typing import Any
@@ -14,7 +14,7 @@ _TUNING = ("held_out", "score", "tune", "with_options")
 
 
 def __getattr__(name: str) -> Any:
-    """The names of `tuning`, loaded when they are used: they need Optuna, and running does not."""
+    """Load the names of `tuning` on first use, because they need Optuna and running does not."""
     if name not in _TUNING:
         raise AttributeError(f"fedlab_lite.runs has no name {name!r}")
     from fedlab_lite.runs import tuning

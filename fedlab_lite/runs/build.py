@@ -1,4 +1,4 @@
-"""What a run works on, put together from its settings: the algorithm; data, network and graph as a `Problem`."""
+"""Build a run's algorithm, and its `Problem` of data, network and graph, from its settings."""
 
 import hashlib
 from dataclasses import replace
@@ -22,12 +22,15 @@ def _data(data_dir: Path, stamp: object, dataset: str, **options):
 
 
 def algorithm_of(settings: Settings) -> Algorithm:
-    """The algorithm of a run with its hyper-parameters."""
+    """The algorithm of a run, with its hyper-parameters."""
     return make_algorithm(settings.algorithm, **dict(settings.algorithm_options))
 
 
 def build_problem(settings: Settings) -> Problem:
-    """Data and model of the settings. Raises `InputError`, or `MissingDataError` for real data that is not here."""
+    """The problem of a run, with the data and the model of its settings.
+
+    Raises: `InputError`, or `MissingDataError` for real data that are not on this machine.
+    """
     asked = ("partition", "num_clients", "classes_per_client", "alpha", "train_size", "test_size", "common_test")
     asked += ("shared_size", "shared_alpha")
     options = {name: getattr(settings, name) for name in asked}
@@ -55,7 +58,7 @@ def build_problem(settings: Settings) -> Problem:
 
 
 def _model(settings: Settings, federated: Federated) -> Model:
-    """The network of the settings for these data; the error where it cannot take them says which can."""
+    """The network of the settings for these data; the error for a network that does not fit names those that do."""
     sequences = federated.task == "next_character"
     why = f"{settings.model} gives one answer a row, and {settings.dataset} has one a character"
     try:
@@ -66,7 +69,7 @@ def _model(settings: Settings, federated: Federated) -> Model:
     except InputError as error:
         why = str(error)
     others = models_for(federated.input_shape, federated.num_classes, sequences)
-    if settings.model in others:  # with other options
+    if settings.model in others:  # it fits with other options
         raise InputError(why)
     raise InputError(
         f"{why}. Networks that take {settings.dataset}, rows of shape {federated.input_shape}: {', '.join(others)}"
@@ -89,6 +92,6 @@ def _check_budgets(settings: Settings, model: Model) -> None:
 
 
 def data_fingerprint(problem: Problem) -> str:
-    """A hash of what the clients train on and are judged with, newcomers and held-out rows among them."""
+    """A hash of the rows that clients train on and are judged with, including newcomers and held-out rows."""
     parts = [part.fingerprint() for part in (problem.data, problem.newcomers, problem.validation) if part is not None]
     return parts[0] if len(parts) == 1 else hashlib.sha256("".join(parts).encode()).hexdigest()

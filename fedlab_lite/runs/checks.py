@@ -1,8 +1,8 @@
 """Types and ranges of parameters, by name: one table for every notebook, the command line and `Settings`.
 
-The type of a notebook's parameter is what its parameters cell says; the range is here. A test fails for a parameter
-whose name is not in the table, so a new notebook is checked as well. None, where the type has it, is always in range;
-a list is in range if it is not empty and all its numbers are; NaN and infinity never are.
+A notebook's parameters cell states the type of each parameter; the range is here. A test fails for a parameter whose
+name is not in the table, so a new notebook is checked as well. None, where the type allows it, is always in range. A
+list is in range if it is not empty and all its numbers are in range. NaN and infinity are never in range.
 """
 
 import math
@@ -43,7 +43,7 @@ RANGES: dict[str, Range] = (
 
 
 def words(name: str) -> dict[str, tuple[str, ...] | None]:
-    """What a parameter that is a word may be, by its name; None: what that is, the data say. Empty for other names."""
+    """The words that a parameter may be, by its name; None: the data decide. Empty for other names."""
     from fedlab_lite.algorithms.parts import MIXING
     from fedlab_lite.deq import SOLVERS
     from fedlab_lite.engine import GRAPHS
@@ -53,7 +53,7 @@ def words(name: str) -> dict[str, tuple[str, ...] | None]:
 
 
 def check(name: str, value: Any, hint: Any, where: str = "") -> None:
-    """Raise `InputError`, naming type and range, unless the parameter `name` (of `where`) may be `value`.
+    """Raise `InputError`, naming type and range, unless `value` is allowed for the parameter `name` (of `where`).
 
     >>> check("lr", 0.0, float | None, "fig04")
     Traceback (most recent call last):
@@ -63,14 +63,14 @@ def check(name: str, value: Any, hint: Any, where: str = "") -> None:
 
 
 def rule_of(name: str) -> Rule:
-    """The range of a parameter, or the words that it may be; None: nothing is known of this name."""
+    """The range of a parameter, or the words that it may be; None: this name has no rule."""
     return RANGES.get(name) or words(name).get(name)
 
 
 def check_parameters(namespace: Mapping[str, Any]) -> None:
-    """Check the parameters of a notebook, or what a reader made of them: `namespace` is its `globals()`.
+    """Check the parameters of a notebook; `namespace` is its `globals()`.
 
-    They are the names that its parameters cell annotates, so a cell of a reader's own notebook is checked, too.
+    They are the names that its parameters cell annotates, so a cell of a user's own notebook is checked, too.
     """
     hints = namespace.get("__annotations__") or {}
     if not hints and "__annotate__" in namespace:  # Python 3.14 and later

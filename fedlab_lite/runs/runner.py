@@ -1,7 +1,7 @@
-"""run(settings) -> History: training by settings, with names, checkpoints, and a store of finished runs.
+"""Run training from settings, with names, checkpoints, and a store of finished runs.
 
-A run is one trajectory, settings with one seed, named by what decides its numbers and by nothing else. Finished runs
-are read back; one that was killed goes on from its last checkpoint to the bit-identical result, and gives the same bits
+A run is one trajectory: settings with one seed. Only what decides its numbers is part of its name. Finished runs are
+read back. An interrupted run continues from its last checkpoint to the bit-identical result. A run gives the same bits
 alone, beside other seeds, and in a sweep.
 """
 
@@ -45,9 +45,9 @@ Run = tuple[str, Settings, int]  # name, settings, seed
 
 
 def versions(settings: Settings) -> dict[str, int]:
-    """The numerics versions that a run's numbers depend on; raising one renames the runs that it is part of.
+    """The numerics versions that a run's numbers depend on; a higher version renames the runs that depend on it.
 
-    `tests/test_numerics.py` holds the source behind each against a recorded hash.
+    `tests/test_numerics.py` compares the source behind each version with a recorded hash.
     """
     family = getattr(MODELS[settings.model][0], "version", 1)
     return {"engine": training.ENGINE, "algorithm": ALGORITHMS[settings.algorithm].version, "family": family}
@@ -59,7 +59,7 @@ def _settings_name(settings: Settings, seed: int) -> str:
 
 
 def run_name(settings: Settings, seed: int, fingerprint: str) -> str:
-    """The name of one seed's run: settings that are no defaults, numerics versions, seed; then the data's hash."""
+    """The name of one seed's run: a hash of non-default settings, numerics versions and seed; then the data's hash."""
     return f"{_settings_name(settings, seed)}-{fingerprint[:16]}"
 
 
@@ -67,9 +67,9 @@ def run_name(settings: Settings, seed: int, fingerprint: str) -> str:
 
 
 def run(settings: Settings, **options) -> History:
-    """The history of a run: read from the store if it is finished, continued if it was interrupted, else computed.
+    """The history of a run: read from the store if finished, continued if interrupted, else computed.
 
-    Args: as `run_all`, which raises what there is to raise.
+    Args and errors: as `run_all`.
 
     Example:
       >>> history = run(Settings(num_clients=4, num_rounds=1, model_options={"width": 8}))
@@ -90,23 +90,24 @@ def run_all(
     trajectories_at_once: int = 1,
     clients_at_once: int | None = None,
 ) -> dict[Any, History]:
-    """The histories of several runs by name. What the store lacks is computed, one seed after the other.
+    """The histories of several runs by name; runs that the store lacks are computed, one seed after the other.
 
-    Runs that differ in step sizes, penalties or epochs alone use one compiled program.
+    Runs that differ only in step sizes, penalties or epochs use one compiled program.
 
     Args:
       runs: settings by name, any keys; the result has the same keys, in the same order.
-      progress: show a bar; None: where somebody is watching (a terminal or Jupyter, no batch run).
-      force: forget what the store has of these runs; files that cannot be read are kept as `<name>.corrupt`.
+      progress: show a progress bar; None: only in a terminal or Jupyter, not in a batch run.
+      force: remove these runs from the store and compute them again; unreadable files are kept as `<name>.corrupt`.
       checkpoint_seconds: time between checkpoints; 0: after every round.
-      keep_state: store the final states too, of what is trained now.
-      need_state: of what was trained before as well, which is trained again where its state is gone.
+      keep_state: also store the final states of runs that are trained now.
+      need_state: also store those of runs that were trained before; they are trained again where the state is missing.
       trajectories_at_once: seeds and members of such a sweep that one program batches. More than 1 fills an accelerator
-        that a single one does not; it takes as many times the memory, and other last bits, which the history says.
+        that a single one does not fill. It needs as many times the memory, and the last bits differ; the history
+        records the number.
       clients_at_once: how many clients an accelerator batches, see `engine.for_clients`.
 
-    A run with a `privacy_budget` stops where the next round would exceed it: its history has so many rounds, says why
-    in `about["stopped"]`, and there is a `BudgetWarning`.
+    A run with a `privacy_budget` stops where the next round would exceed it. Its history has only the rounds before,
+    and gives the reason in `about["stopped"]`. A `BudgetWarning` is issued.
 
     Raises: `InputError`, `MissingDataError`, `CorruptFileError` (a damaged file in the store), `OutputError`;
       `NotStoredError` where FEDLAB_STORED_ONLY is set and something would have to be trained.
@@ -134,7 +135,7 @@ def run_all(
     if programs and os.environ.get("FEDLAB_STORED_ONLY"):
         count = sum(map(len, programs.values()))
         raise NotStoredError(f"{count} of the runs are not stored, and only stored ones may be shown")
-    if programs and jax.process_index() == 0:  # which writes for all
+    if programs and jax.process_index() == 0:  # process 0 writes for all
         files.check_writable(files.runs_dir())
     for same in programs.values():
         waiting = list(same.values())
@@ -148,10 +149,10 @@ def run_all(
 
 
 def _stored(settings: Settings, seed: int, force: bool, need_state: bool) -> tuple[History | None, str]:
-    """What the store has of one seed's run, if that is enough; and the run's name."""
+    """The stored history of one seed's run, if the store has all that is needed; and the run's name."""
     try:
         problem = build_problem(settings)
-    except MissingDataError:  # computed on a machine that has the data, shown on one that has not
+    except MissingDataError:  # computed on a machine with the data, shown on one without
         return _stored_elsewhere(settings, seed, force or need_state)
     name = run_name(settings, seed, data_fingerprint(problem))
     if force:
@@ -160,7 +161,7 @@ def _stored(settings: Settings, seed: int, force: bool, need_state: bool) -> tup
     history = store.load_history(name)
     if history is None or (need_state and not store.path(name, "state").exists()):
         return None, name
-    if (left := store.path(name, "ckpt")).exists():  # killed between the last write and its removal
+    if (left := store.path(name, "ckpt")).exists():  # killed before the checkpoint was removed
         store.remove(left)
     return history, name
 
@@ -169,13 +170,16 @@ def _stored_elsewhere(settings: Settings, seed: int, not_enough: bool) -> tuple[
     pattern = f"{_settings_name(settings, seed)}-{'?' * 16}.npz"
     names = {file.stem for folder in store.folders() for file in folder.glob(pattern)}
     if len(names) != 1 or not_enough:
-        build_problem(settings)  # which says what is missing
+        build_problem(settings)  # raises the error that names the missing data
     (name,) = names
     return store.load_history(name), name
 
 
 def _program(settings: Settings) -> tuple:
-    """Equal for runs of one problem and one compiled program: those that differ in seeds and an algorithm's numbers."""
+    """A key that is equal for runs of one problem and one compiled program.
+
+    Such runs differ in seeds and an algorithm's numbers only.
+    """
     numbers = numbers_of(ALGORITHMS[settings.algorithm])
     options = dict(settings.algorithm_options)
     rest = tuple((name, value) for name, value in options.items() if name not in numbers)
@@ -186,7 +190,7 @@ def _program(settings: Settings) -> tuple:
 def _compute(
     batch: list[Run], show: bool | None, checkpoint_seconds: float, keep_state: bool, clients_at_once: int | None
 ) -> dict[str, History]:
-    """Train the runs of a batch and store each; histories by name."""
+    """Train the runs of a batch and store each one; returns histories by name."""
     saved = {name: store.load_tree(store.path(name, "ckpt")) for name, *_ in batch}
 
     def standing(run: Run) -> int:
@@ -203,7 +207,7 @@ def _compute(
     histories = {}
     words = settings.describe() + (f" · {len(batch)} runs" if len(batch) > 1 else "")
     with progress_bar(words, plan.num_rounds * len(batch), show) as tick:
-        # a kill between two writes leaves a batch at different rounds: each part goes on from its own
+        # a kill between two writes leaves a batch at different rounds: each part continues from its own round
         for _, together in groupby(sorted(batch, key=standing), key=standing):
             part = list(together)
             checkpoints = [saved[name] for name, *_ in part]
@@ -236,11 +240,11 @@ def _compute(
 
 
 def _affordable(settings: Settings, problem: Problem) -> int:
-    """The rounds that are asked for, or as many of them as the privacy budget has room for, with a warning."""
+    """The requested number of rounds, or, with a warning, as many as the privacy budget allows."""
     if not settings.privacy_budget:
         return settings.num_rounds
     messages = message_count(problem, algorithm_of(settings))["up"]
-    if not messages:  # nothing is sent, nothing spent
+    if not messages:  # nothing is sent, so no budget is spent
         return settings.num_rounds
     rounds = settings.privacy(messages).affordable(settings.num_rounds)
     if rounds < settings.num_rounds:
@@ -254,7 +258,7 @@ def _stopped(settings: Settings, rounds: int) -> str:
 
 
 class _Checkpoints:
-    """Writes the states of a batch by the clock, each under its own run's name."""
+    """Writes the states of a batch at intervals of time, each under its own run's name."""
 
     def __init__(self, names: list[str], seconds: float, tick: Callable[[], None]):
         self.names, self.seconds, self.tick = names, seconds, tick
@@ -278,7 +282,7 @@ def _shape_of_state(problem: Problem, trajectory: tuple[Algorithm, int]) -> dict
 
 
 def _restored(problem: Problem, trajectories: list, paths: list[Path], checkpoints: list[dict]) -> dict:
-    """The states of checkpoints, on the devices."""
+    """The states of checkpoints, placed on the devices."""
     like = _shape_of_state(problem, trajectories[0])
     states = [store.unpack(file, saved["state"], like) for file, saved in zip(paths, checkpoints, strict=True)]
     states = states[0] if len(states) == 1 else jax.tree.map(lambda *leaves: np.stack(leaves), *states)
@@ -287,7 +291,7 @@ def _restored(problem: Problem, trajectories: list, paths: list[Path], checkpoin
 
 
 def final_state(settings: Settings, **options) -> tuple[Problem, dict]:
-    """The problem and the state after the last round (leaves `[S, ...]`), computed if the store has it not."""
+    """The problem and the state after the last round (leaves `[S, ...]`), computed if it is not in the store."""
     run(settings, need_state=True, **options)
     problem = build_problem(settings)
     like = _shape_of_state(problem, (algorithm_of(settings), 0))
@@ -300,10 +304,10 @@ def final_state(settings: Settings, **options) -> tuple[Problem, dict]:
 def measured(
     settings: Settings, what: str, measure: Callable[[Problem, dict], dict[str, Any]]
 ) -> dict[str, np.ndarray]:
-    """The few numbers that a figure takes from the final states, kept in the store when those are gone.
+    """The numbers that a figure needs from the final states, kept in the store after those states are removed.
 
     Args:
-      what: a word for them, part of their file's name; another measure needs another word.
+      what: a word for these numbers, part of their file's name; another measure needs another word.
       measure: `measure(problem, state)` of one seed's final state gives arrays by name.
 
     Returns: the arrays of all seeds, stacked, `[S, ...]`.
@@ -328,7 +332,7 @@ def measured(
 
 
 def run_names(history: History) -> list[str]:
-    """The names of the runs behind a history, for `runs.store.publish`; none for one that `train` made."""
+    """The names of the runs behind a history, for `runs.store.publish`; empty for a history that `train` made."""
     if history.settings is None:
         return []
     return [run_name(history.settings, seed, history.data_fingerprint) for seed in history.seeds]

@@ -17,7 +17,7 @@ Options = tuple[tuple, ...]  # sorted pairs (name, value)
 
 
 def model_option_types(name: str) -> dict[str, type]:
-    """The options of a model and their types, read off their defaults."""
+    """The options of a model and their types, taken from their defaults."""
     choose("model", name, MODELS)
     return {option: type(default) for option, default in model_defaults(name).items()}
 
@@ -35,7 +35,9 @@ def _options(kind: str, name: str, options, types: Mapping[str, type]) -> Option
 
 @dataclass(frozen=True)
 class Settings:
-    """What `run` takes. Equal settings are one run; a name or a value that cannot be is an `InputError` right here.
+    """The settings of a run; equal settings are the same run.
+
+    Raises: `InputError`, on construction, for an unknown name or an invalid value.
 
     Example:
       >>> settings = Settings(algorithm="fedavg", algorithm_options={"lr": 0.1}, num_rounds=3)
@@ -48,15 +50,15 @@ class Settings:
     dataset: str = "glyphs"  # embedded ('digits', 'textures', ...), published, or <name>.npz in FEDLAB_DATA
     partition: str = "natural"  # 'iid', 'by_label', 'by_class_cycle', 'dirichlet', 'dirichlet_capped', 'natural'
     num_clients: int = 20
-    unseen_clients: int = 0  # of them, drawn at random: they take no part and join when the others are judged
+    unseen_clients: int = 0  # clients, drawn at random, that do not train and join when the others are judged
     classes_per_client: int = 2  # for 'by_label' and 'by_class_cycle'
     alpha: float = 0.5  # for 'dirichlet' and 'dirichlet_capped'
-    train_size: int | None = None  # training rows over all clients; None: all there are
+    train_size: int | None = None  # training rows over all clients; None: all available rows
     test_size: int | None = None
     common_test: bool = False  # every client is judged on all test rows
     validation_size: float = 0.0  # share of every client's training rows that is held out, to tune by
     judge_training: bool = False  # judge every client's model on its training rows as well: '<metric>_training'
-    shared_size: int = 0  # |D_s|, training rows held out for everybody, without labels
+    shared_size: int = 0  # |D_s|, training rows held out as a set that all clients share, without labels
     shared_alpha: float = 0.0  # their label mix: 0: that of the data; else drawn from Dir(shared_alpha)
     data_seed: int = 0  # draws data and partition
     model: str = "mlp"
@@ -64,23 +66,23 @@ class Settings:
     algorithm: str = "fedavg"
     algorithm_options: Options = ()
     num_rounds: int = 10  # T, communication rounds
-    cohort_size: int | None = None  # |S_t|, clients a round; None: all
-    budgets: tuple[int, ...] = ()  # k_n, solver iterations that each client can afford; (): all that the model makes
-    graph: str = ""  # who talks to whom where there is no server: 'ring', 'star', 'random', 'complete'; '': a server
+    cohort_size: int | None = None  # |S_t|, clients per round; None: all
+    budgets: tuple[int, ...] = ()  # k_n, solver iterations that each client can afford; (): the model's max_iter
+    graph: str = ""  # links between clients, without a server: 'ring', 'star', 'random', 'complete'; '': a server
     num_edges: int | None = None  # of a 'random' graph; None: as many as the ring
     edge_probability: float | None = None  # of a 'random' graph, in place of num_edges
     graph_seed: int = 0  # draws a 'random' graph
-    fusion: str = "own"  # what a client counts in the average: 'own' (the algorithm's), or another rule of `fusion`
-    message_clip: float | None = None  # longest message, in L2 norm; None: as long as it is
+    fusion: str = "own"  # weights of clients in the average: 'own' (the algorithm's), or another rule of `fusion`
+    message_clip: float | None = None  # longest message, in L2 norm; None: no limit
     message_noise: float | None = None  # Gaussian noise on messages, its standard deviation in units of message_clip
-    message_bits: int | None = None  # bits a number of a message; None: as it is
+    message_bits: int | None = None  # bits per number of a message; None: not quantised
     message_loss: float | None = None  # probability that a message does not arrive
-    privacy_budget: tuple[float, ...] = ()  # (epsilon, delta) that a client's messages may add up to; then a run stops
+    privacy_budget: tuple[float, ...] = ()  # (epsilon, delta) for all of a client's messages; then a run stops
     eval_every: int = 1  # rounds between evaluations; the last round is always evaluated
-    seeds: tuple[int, ...] = (0,)  # one trajectory each: initial params, cohorts, order of rows
+    seeds: tuple[int, ...] = (0,)  # one trajectory per seed: it draws initial params, cohorts and the order of rows
 
     def __new__(cls, *values, **named):
-        """A name that is no setting is refused here: the dataclass's own `__init__` would raise a `TypeError`."""
+        """Refuse unknown names here with `InputError`; the dataclass's own `__init__` would raise a `TypeError`."""
         for name in named:
             choose("setting", name, setting_types())
         return super().__new__(cls)
@@ -97,7 +99,7 @@ class Settings:
             (check if field.name in RANGES else check_type)(field.name, value, field.type)
             object.__setattr__(self, field.name, normal(value, field.type))
         if not self.graph:
-            object.__setattr__(self, "edge_probability", None)  # decides nothing, so it is no part of a run's name
+            object.__setattr__(self, "edge_probability", None)  # has no effect, so it is not part of a run's name
         make_algorithm(self.algorithm, **dict(self.algorithm_options))
         self._check_ranges()
 
@@ -128,15 +130,16 @@ class Settings:
             raise InputError(f"seeds must be different from each other, got {self.seeds}")
 
     def channel(self) -> Channel | None:
-        """What happens to messages; None: nothing."""
+        """The channel of the settings; None: messages arrive unchanged."""
         options = {name: getattr(self, f"message_{name}") for name in ("clip", "noise", "bits", "loss")}
         return Channel(**options) if any(value is not None for value in options.values()) else None
 
     def privacy(self, messages: int = 1) -> Budget | None:
-        """What may be spent on privacy, where a client sends so many messages a round; None: no limit.
+        """The privacy budget of a client that sends `messages` messages per round; None: no limit.
 
-        It is local: the server sees each message, and any two that a client could have sent lie 2 `message_clip` apart
-        at most, so the noise multiplier is half of `message_noise`. Who is not sampled in a round spends as much.
+        It is local privacy: the server sees each message. Any two messages that a client could have sent are at most 2
+        `message_clip` apart, so the noise multiplier is half of `message_noise`. A client that is not sampled in a
+        round spends as much as one that is.
         """
         if not self.privacy_budget:
             return None
@@ -155,15 +158,15 @@ class Settings:
         return cls(**values)
 
     def to_dict(self) -> dict[str, Any]:
-        """The settings as JSON can hold them; options become dictionaries."""
+        """The settings as a dictionary for JSON; options become dictionaries."""
         values = asdict(self)
         return values | {name: dict(values[name]) for name in ("model_options", "algorithm_options")}
 
     def canonical(self) -> str:
-        """What one seed's trajectory is named by: one line of JSON of what is not a default, the seeds left out.
+        """The text that names one seed's trajectory: one line of JSON with the non-default settings, without seeds.
 
-        So a spelled-out default, or one that a later version adds, names the same run. What a run is about is always in
-        it: data, model, algorithm, numbers of clients and rounds.
+        So a spelled-out default, or one that a later version adds, gives the same name. Data, model, algorithm, and
+        numbers of clients and rounds are always in it.
 
         >>> Settings(dataset="embedded:digits").canonical() == Settings(dataset="digits").canonical()
         True
@@ -174,7 +177,7 @@ class Settings:
             for field in fields(self)
             if field.name in always or (field.name != "seeds" and getattr(self, field.name) != field.default)
         }
-        named["dataset"] = self.dataset.removeprefix("embedded:")  # the same rows, called by their full name
+        named["dataset"] = self.dataset.removeprefix("embedded:")  # the same rows under their full name
         for kind, defaults in (
             ("model_options", model_defaults(self.model)),
             ("algorithm_options", algorithm_defaults(self.algorithm)),
@@ -183,10 +186,10 @@ class Settings:
         return json.dumps(named, sort_keys=True, separators=(",", ":"))
 
     def describe(self) -> str:
-        """A few words for a progress bar."""
+        """A short description for a progress bar."""
         return f"{self.algorithm} · {self.model} · {self.dataset}"
 
 
 def setting_types() -> dict[str, Any]:
-    """Names and types of the settings themselves (options of models and algorithms apart)."""
+    """The names and types of the settings themselves, without options of models and algorithms."""
     return hints_of(Settings)

@@ -1,4 +1,4 @@
-"""The run store: finished runs, checkpoints and final states as files that are whole or not there.
+"""The run store: finished runs, checkpoints and final states in files that are never partial.
 
 | file                | holds                                                  | format                                |
 | ---                 | ---                                                    | ---                                   |
@@ -8,8 +8,8 @@
 | `<name>.ckpt`       | an unfinished run: state, next round, curves so far    | msgpack after a line with its SHA-256 |
 | `<name>.state`      | a finished run's final state, on request               | the same                              |
 
-A run is one trajectory: settings with one seed. Its name says what decides its numbers (see `runs.run_name`), so
-a file never goes stale. Finished runs are looked for in `$FEDLAB_RUNS`, then among those behind the committed figures,
+A run is one trajectory: settings with one seed. Its name depends on what decides its numbers (see `runs.run_name`), so
+a file is never out of date. Finished runs are looked for in `$FEDLAB_RUNS`, then among the runs of committed figures,
 `figures/<paper>/runs/`; files are written to the former. No pickle anywhere: reading a file cannot run code.
 """
 
@@ -36,7 +36,7 @@ from fedlab_lite.util import (
     write_atomic,
 )
 
-MAX_BYTES = 1_000_000  # a finished run: small enough to send around by the hundred
+MAX_BYTES = 1_000_000  # limit of a finished run, so that hundreds of them are easy to share
 _HEADER = b"fedlab 1 sha256 "
 
 
@@ -45,25 +45,28 @@ _META += ("seeds", "num_rounds", "about", "headline", "constant", "test_labels",
 
 
 def path(name: str, kind: str) -> Path:
-    """Where `kind` ('npz', 'curves.npz', 'ckpt', 'state') of the run `name` is written: in the store, nowhere else."""
+    """The path that `kind` ('npz', 'curves.npz', 'ckpt', 'state') of the run `name` is written to, in the store."""
     if "/" in kind or "\\" in kind:
         raise InputError(f"{kind!r} is part of a file's name in {runs_dir()}; take letters, digits and dashes")
     return runs_dir() / f"{name}.{kind}"
 
 
 def find(name: str, kind: str = "npz") -> Path | None:
-    """Where `kind` of a finished run is: in the store, or behind a committed figure; None: nowhere."""
+    """The path of `kind` of a finished run, in the store or among committed figures; None: not stored."""
     places = (folder / f"{name}.{kind}" for folder in folders())
     return next((place for place in places if place.exists()), None)
 
 
 def folders() -> list[Path]:
-    """Where finished runs lie: the store, and those behind the committed figures."""
+    """The folders of finished runs: the store, and those of the committed figures."""
     return [runs_dir(), *sorted(figures_dir().glob("*/runs"))]
 
 
 def remove(file: Path) -> None:
-    """Of several processes that compute together, the first one removes; one that cannot be removed stays."""
+    """Remove a file; of several processes that compute together, only process 0 removes it.
+
+    A file that cannot be removed stays.
+    """
     if jax.process_index() == 0:
         with contextlib.suppress(OSError):
             file.unlink(missing_ok=True)
@@ -85,7 +88,7 @@ def agree(name: str) -> None:
 
 
 def first_says(value: bool) -> bool:
-    """The first process's answer, for all."""
+    """Broadcast process 0's value to all processes."""
     if jax.process_count() == 1:
         return value
     from jax.experimental import multihost_utils
@@ -101,7 +104,7 @@ def corrupt(file: Path, reason: str) -> CorruptFileError:
 
 
 def set_aside(name: str) -> None:
-    """Forget the run: what can be read is removed, what cannot is renamed to `<name>.corrupt`."""
+    """Remove a run from the store; unreadable files are renamed to `<name>.corrupt`."""
     taken = [
         (file, load_arrays) for file in runs_dir().glob(f"{name}.*npz")
     ]  # histories, and numbers from final states
@@ -117,7 +120,10 @@ def set_aside(name: str) -> None:
 
 
 def sweep() -> None:
-    """Remove what processes that were killed while writing have left; an hour old, so nobody writes it any more."""
+    """Remove temporary files of processes that were killed while writing.
+
+    They are at least an hour old, so no process is still writing them.
+    """
     for file in runs_dir().glob(".*.tmp"):
         with contextlib.suppress(OSError):
             if time.time() - file.stat().st_mtime > 3600:
@@ -129,7 +135,7 @@ def _digest(arrays: dict[str, np.ndarray], meta: dict) -> str:
 
 
 def save_arrays(file: Path, arrays: dict[str, np.ndarray], meta: dict) -> Path:
-    """Write arrays and a dictionary that JSON can hold; a checksum over everything goes in with them."""
+    """Write arrays and a dictionary for JSON, with a checksum over everything."""
     return _write(file, _packed(arrays, meta))
 
 
@@ -141,12 +147,15 @@ def _packed(arrays: dict[str, np.ndarray], meta: dict) -> bytes:
 
 
 def _write(file: Path, content: bytes) -> Path:
-    """Of several processes that compute together, the first one writes."""
+    """Write a file; of several processes that compute together, only process 0 writes."""
     return write_atomic(file, content) if jax.process_index() == 0 else file
 
 
 def _content(file: Path) -> bytes | None:
-    """None where there is no such file; `CorruptFileError` for one that cannot be read, a directory among them."""
+    """The content of a file; None where there is no such file.
+
+    Raises `CorruptFileError` for a file that cannot be read, or a directory.
+    """
     try:
         return file.read_bytes()
     except (FileNotFoundError, NotADirectoryError):
@@ -156,7 +165,10 @@ def _content(file: Path) -> bytes | None:
 
 
 def load_arrays(file: Path) -> tuple[dict[str, np.ndarray], dict] | None:
-    """What `save_arrays` wrote, None where there is no such file; `CorruptFileError` otherwise."""
+    """Load what `save_arrays` wrote; None where there is no such file.
+
+    Raises `CorruptFileError` for a damaged file.
+    """
     content = _content(file)
     if content is None:
         return None
@@ -165,7 +177,7 @@ def load_arrays(file: Path) -> tuple[dict[str, np.ndarray], dict] | None:
             arrays = dict(archive)
         meta = json.loads(arrays.pop("meta").tobytes())
         checksum = meta.pop("checksum")
-    except Exception as error:  # whatever a damaged or crafted archive makes of zip and NumPy
+    except Exception as error:  # any error that zip or NumPy raise for a damaged or crafted archive
         raise corrupt(file, f"{type(error).__name__}: {error}") from error
     if checksum != _digest(arrays, meta):
         raise corrupt(file, "its checksum does not match its content")
@@ -173,9 +185,9 @@ def load_arrays(file: Path) -> tuple[dict[str, np.ndarray], dict] | None:
 
 
 def save_history(name: str, history: History) -> Path:
-    """Store a finished run. One that is larger than a file may be has its clients' curves in a second file, as float16.
+    """Store a finished run; all clients' curves go to a second file, as float16, if one file would be too large.
 
-    The accuracies at the end stay what they were to the last digit.
+    The accuracies at the end stay exact.
     """
     arrays = {f"metric {metric}": values for metric, values in history.metrics.items()}
     arrays |= {"rounds": history.rounds, "client_curves": history.client_curves}
@@ -189,7 +201,7 @@ def save_history(name: str, history: History) -> Path:
 
 
 def load_history(name: str) -> History | None:
-    """A finished run, None where there is none. Raises `CorruptFileError`."""
+    """Load a finished run; None where it is not stored. Raises `CorruptFileError`."""
     file = find(name)
     found = load_arrays(file) if file else None
     if found is None:
@@ -208,7 +220,7 @@ def load_history(name: str) -> History | None:
 
 
 def publish(names: Sequence[str], folder: Path) -> list[Path]:
-    """Copy what is stored of finished runs (histories, numbers taken from final states) to the folder of a figure."""
+    """Copy the stored files of finished runs (histories, numbers from final states) to the folder of a figure."""
     copies = []
     for name in names:
         for file in ((found := find(name)) and sorted(found.parent.glob(f"{name}.*npz"))) or []:
@@ -226,7 +238,10 @@ def save_tree(file: Path, tree: dict) -> Path:
 
 
 def load_tree(file: Path) -> dict | None:
-    """The dictionary that `save_tree` wrote, None where there is no such file; `CorruptFileError` otherwise."""
+    """Load the dictionary that `save_tree` wrote; None where there is no such file.
+
+    Raises `CorruptFileError` for a damaged file.
+    """
     content = _content(file)
     if content is None:
         return None
@@ -237,7 +252,7 @@ def load_tree(file: Path) -> dict | None:
 
 
 def pack(tree) -> dict[str, np.ndarray]:
-    """The leaves of a pytree (arrays, PRNG keys too) as numpy arrays by their number."""
+    """The leaves of a pytree (arrays, also PRNG keys) as numpy arrays, by their number."""
 
     def to_numpy(leaf):
         return to_host(jax.random.key_data(leaf) if _is_key(leaf) else leaf)
@@ -246,7 +261,10 @@ def pack(tree) -> dict[str, np.ndarray]:
 
 
 def unpack(file: Path, leaves: dict[str, np.ndarray], like):
-    """The pytree of `like`'s structure, shapes and types that `pack` took apart; `CorruptFileError` if they differ."""
+    """Rebuild a pytree that `pack` took apart, with `like`'s structure, shapes and types.
+
+    Raises `CorruptFileError` if they differ.
+    """
     shapes, structure = jax.tree.flatten(like)
     found = [leaves[str(index)] for index in range(len(leaves))]
     raw = [jax.eval_shape(jax.random.key_data, leaf) if _is_key(leaf) else leaf for leaf in shapes]

@@ -1,8 +1,8 @@
-"""Tuning: step sizes and penalties searched by Optuna, a batch of trials as one program, every trial kept.
+"""Tuning: Optuna searches step sizes and penalties; a batch of trials is one program, and every trial is kept.
 
-A journal, `<cache>/tuning/<name>.log`, has the finished trials of a search; its name says what decides them. Batch k is
-drawn from the trials of the batches before it alone, with a seed of its own: a search that was killed, or is asked for
-more trials later, goes on with the trials that it would have had anyway.
+A journal, `<cache>/tuning/<name>.log`, has the finished trials of a search. Its name is made from what decides them.
+Batch k is drawn only from the trials of the batches before it, with a seed of its own. So an interrupted search, or one
+that is extended later, continues with the trials that it would have had anyway.
 """
 
 import hashlib
@@ -30,13 +30,13 @@ from fedlab_lite.util.fields import check_type
 
 Spaces = Mapping[str, Sequence[float]]  # option: (low, high)
 
-# Options are drawn one by one, and the trials of a batch do not know of each other: what all versions of Optuna can do.
-# TPE begins after ten trials: told of four, it prefers the corner that is furthest from the three worse ones.
+# Options are drawn one by one, and the trials of a batch are independent: all versions of Optuna can do that.
+# TPE begins after ten trials: after four, it would prefer the corner that is furthest from the three worse ones.
 SAMPLER = {"multivariate": False, "constant_liar": False, "n_startup_trials": 10}
 
 
 def with_options(settings: Settings, **options: float) -> Settings:
-    """The same run with other options of its algorithm.
+    """The same settings with other options of the algorithm.
 
     >>> with_options(Settings(algorithm_options={"lr": 0.1, "epochs": 2}), lr=0.5).algorithm_options
     (('epochs', 2), ('lr', 0.5))
@@ -45,12 +45,15 @@ def with_options(settings: Settings, **options: float) -> Settings:
 
 
 def held_out(settings: Settings) -> Settings:
-    """The run that a trial is: with rows held out of every client's training rows, a fifth unless the settings say."""
+    """The settings of a trial, with rows held out of every client's training rows.
+
+    A fifth is held out unless the settings give a share.
+    """
     return replace(settings, validation_size=settings.validation_size or 0.2)
 
 
 def score(history: History, metric: str = "accuracy") -> float:
-    """Mean over seeds of a metric at the end (`History.final`); a seed that diverged counts as 0."""
+    """The mean over seeds of a metric at the end (`History.final`); a seed that diverged counts as 0."""
     return float(np.where(history.diverged, 0.0, history.final(metric)).mean())
 
 
@@ -64,22 +67,23 @@ def tune(
     seed: int = 0,
     progress: bool | None = None,
 ) -> optuna.Study:
-    """Search options of the algorithm for the largest `score`: log-uniform draws, after ten of them Optuna's TPE.
+    """Search options of the algorithm for the largest `score`, by log-uniform draws and then Optuna's TPE.
 
-    Trials are scored on rows held out of the training rows, see `held_out`; test rows decide nothing.
+    TPE begins after ten trials. Trials are scored on rows held out of the training rows, see `held_out`. Test rows have
+    no influence.
 
     Args:
-      settings: the run; its options that are searched do not matter.
+      settings: the run; its values of the searched options are ignored.
       spaces: option -> (low, high), both positive; options that are floats.
-      num_trials: trials in all, those of earlier calls included, so the same call again trains nothing.
-      batch: trials that are drawn before any of them is known.
+      num_trials: trials in all, including those of earlier calls, so the same call again trains nothing.
+      batch: trials that are drawn before any of their results is known.
       metric: one that a judgement on held-out rows has: the task's headline ('accuracy') or 'loss'.
-      seed: draws the trials; those of the runs are the settings'.
-      progress: as `runs.run_all`: a bar a batch.
+      seed: draws the trials; the settings have the seeds of the runs.
+      progress: as in `runs.run_all`, with one bar per batch.
 
-    Returns: a study in memory with `num_trials` trials: `best_params`, `best_value`, `trials`; a trial's user
-      attributes are 'test', the same score on the test rows, for the report alone, and 'diverged', whether a seed of it
-      did. The histories: `run_all` of `with_options(held_out(settings), **trial.params)`.
+    Returns: a study in memory with `num_trials` trials: `best_params`, `best_value`, `trials`. The user attributes of a
+      trial are 'test', the same score on the test rows, for the report only, and 'diverged', whether one of its seeds
+      diverged. The histories are those of `run_all` with `with_options(held_out(settings), **trial.params)`.
 
     Raises: `InputError`, `CorruptFileError` (a damaged journal), and as `run_all`.
 
@@ -105,7 +109,7 @@ def tune(
         trials = dict(enumerate(asked, first))
         runs = {number: with_options(settings, **params) for number, params in trials.items()}
         for number, history in runner.run_all(runs, progress=progress).items():
-            if number == len(journal.get_trials(deepcopy=False)):  # else it is there, from before or by another process
+            if number == len(journal.get_trials(deepcopy=False)):  # else it is there already
                 about = {"diverged": any(history.diverged), "test": score(history, metric)}
                 value = score(history, f"{metric}_validation")
                 journal.add_trial(
@@ -126,7 +130,7 @@ def _distributions(settings: Settings, spaces: Spaces) -> dict[str, FloatDistrib
             raise InputError(
                 f"the range of {name} is {list(ends)}; give [low, high] with 0 < low < high, the search is logarithmic"
             )
-        with_options(settings, **{name: ends[1]})  # an end that the algorithm does not take is an error now
+        with_options(settings, **{name: ends[1]})  # raises now for an end that the algorithm does not accept
     return {name: FloatDistribution(*map(float, spaces[name]), log=True) for name in sorted(spaces)}
 
 
@@ -137,18 +141,21 @@ def _study(trials: Sequence[FrozenTrial], sampler: optuna.samplers.BaseSampler |
 
 
 def _ask(before: Sequence[FrozenTrial], space: dict, batch: int, seed: int) -> list[dict[str, float]]:
-    """The options of the next batch, decided by the trials before it."""
+    """The options of the next batch, drawn from the trials before it."""
     own = int(np.random.SeedSequence([seed, len(before)]).generate_state(1)[0])
     study = _study(before, optuna.samplers.TPESampler(seed=own, **SAMPLER))
     return [study.ask(space).params for _ in range(batch)]
 
 
 def _file(settings: Settings, space: Mapping[str, FloatDistribution], batch: int, metric: str, seed: int) -> Path:
-    """The journal of a search, named by the run, its data and code (as runs are), the ranges and the sampler."""
+    """The path of a search's journal.
+
+    The run, its data and code (as for runs), the ranges and the sampler decide its name.
+    """
     plain = with_options(settings, **{name: ends.low for name, ends in space.items()})
     try:
         data = runner.data_fingerprint(runner.build_problem(plain))
-    except MissingDataError:  # computed on a machine that has the data: its runs are in the store
+    except MissingDataError:  # computed on a machine with the data: its runs are in the store
         data = ""
     ranges = {name: [ends.low, ends.high] for name, ends in space.items()}
     names = [runner.run_name(plain, run_seed, data) for run_seed in plain.seeds]
@@ -157,7 +164,7 @@ def _file(settings: Settings, space: Mapping[str, FloatDistribution], batch: int
 
 
 def _open(file: Path, space: dict) -> optuna.Study:
-    """The journal, begun if there is none; what a kill left of a line that was being written is cut off."""
+    """Open the journal, or begin a new one; a last line that was only partly written is cut off."""
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         content = file.read_bytes() if file.exists() else b""

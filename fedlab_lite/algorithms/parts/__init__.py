@@ -1,6 +1,6 @@
-"""What several algorithms share: the server's step, gossip over a graph, distillation, personal heads, small solvers.
+"""Parts that several algorithms share: the server's step, gossip, distillation, personal heads, small solvers.
 
-An algorithm calls these; its own file stays readable beside the paper's pseudo-code.
+An algorithm calls these, so that its own file stays readable beside the paper's pseudo-code.
 """
 
 from fedlab_lite.algorithms.parts.distillation import (

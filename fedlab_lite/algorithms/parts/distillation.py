@@ -1,6 +1,6 @@
-"""Function space: devices that agree on outputs over a shared set D_s, and distil them. What CMFD and FedF-ADMM share.
+"""Distillation of outputs over a shared set D_s on which devices agree: what CMFD and FedF-ADMM have in common.
 
-Equations are those of FedF-ADMM. A device's function takes the algorithm first, as `Algorithm.for_cohort` has it.
+Equations are those of FedF-ADMM. A device's function takes the algorithm first, as `Algorithm.for_cohort` requires.
 """
 
 from typing import Any
@@ -24,7 +24,7 @@ def check_shared_set(algorithm: Any, problem: Problem) -> None:
 
 
 def outputs_on(problem: Problem, params: dict, shared_x: jax.Array) -> jax.Array:
-    """A model's class probabilities on D_s, `[|D_s|, C]`."""
+    """The class probabilities of a model on D_s, `[|D_s|, C]`."""
 
     def answer(x):
         return jax.nn.softmax(problem.model.apply(params, x).astype(jnp.float32))
@@ -35,13 +35,13 @@ def outputs_on(problem: Problem, params: dict, shared_x: jax.Array) -> jax.Array
 def local_phase(
     algorithm: Any, problem: Problem, data: ClientData, key: jax.Array, params: dict, shared_x: jax.Array
 ) -> tuple[dict, jax.Array]:
-    """Eq. (11), and the new model's outputs on D_s: w~_i and y~_i."""
+    """Run eq. (11); returns the new params w~_i, and the new model's outputs y~_i on D_s."""
     trained = algorithm.client_update(problem, data, key, params)
     return trained, outputs_on(problem, trained, shared_x)
 
 
 def received(problem: Problem, at: RoundContext, params: dict, outputs: jax.Array, share: str) -> jax.Array:
-    """M_i[y~_j], what every device makes of its neighbours' messages: outputs, or params that it evaluates."""
+    """The mean M_i[y~_j] of the messages of each device's neighbours: outputs, or params that the device evaluates."""
     if share == "outputs":
         return problem.exchange(at, outputs)
     sent = problem.transmit(at, params, ways=("up", "down"))
@@ -60,7 +60,7 @@ def distill(
     target: jax.Array,
     shared_x: jax.Array,
 ) -> dict:
-    """Eq. (12), (23): from w~_i towards `target [|D_s|, C]`, which is held."""
+    """Distil by eq. (12), (23): from w~_i towards `target [|D_s|, C]`, which is fixed."""
 
     def loss(params: dict, batch: Batch):
         outputs = jax.nn.softmax(problem.model.forward(params, batch.x, key=batch.key)[0])

@@ -1,4 +1,4 @@
-"""What algorithms without a server have in common: a model a device, neighbours on a graph, averages with them."""
+"""What algorithms without a server share: one model per device, neighbours on a graph, and averages with them."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,8 +19,8 @@ MIXING = ("metropolis", "uniform")
 class Decentralised(Algorithm):
     """min sum_i C_i(w_i) such that neighbours agree, eq. (1)-(2) of FedF-ADMM.
 
-    Every device takes part in each round, and speaks to its neighbours on the problem's graph alone. The state has
-    'client_params', a model a device, all started from one w^0. A device is judged with its own model.
+    Every device takes part in each round, and exchanges messages only with its neighbours on the problem's graph. The
+    state has 'client_params', one model per device, all started from one w^0. A device is judged with its own model.
     """
 
     epochs: int = ranged(1, 1)  # passes of the local update over the device's rows
@@ -35,10 +35,10 @@ class Decentralised(Algorithm):
         return {"client_params": problem.broadcast(problem.model.init(key))}
 
     def client_update(self, problem: Problem, data: ClientData, key: jax.Array, params: dict) -> dict:
-        """The local update: SGD on the device's own rows.
+        """Run the local update: SGD on the device's own rows.
 
-        Eq. (11) of FedF-ADMM is a gradient step on the sum of the losses over D_i; what stands for it here, as in the
-        papers' experiments, is minibatch SGD on their mean, so that a step size means the same for every device.
+        Eq. (11) of FedF-ADMM is a gradient step on the sum of the losses over D_i. Here, as in the papers' experiments,
+        it is minibatch SGD on their mean. So a step size means the same for every device.
         """
         return self.train(problem.loss, params, data, key, epochs=self.epochs, project=problem.project)
 
@@ -46,25 +46,28 @@ class Decentralised(Algorithm):
         return state["client_params"], {}
 
     def join_update(self, problem: Problem, data: ClientData, key: jax.Array, start: dict) -> dict:
-        """A newcomer's training, by plain SGD or `optimizer`."""
+        """Train a newcomer's model by plain SGD or `optimizer`."""
         optimizer = optax.sgd(self.lr) if self.optimizer is None else self.optimizer
         options = {"batch_size": self.batch_size, "epochs": self.join_epochs, "project": problem.project}
         return local_train(problem.loss, start, data, key, optimizer, **options)
 
     def join(self, problem: Problem, state: dict, key: jax.Array) -> dict[str, Models]:
-        """A newcomer starts at the mean of all devices' params (the papers do not say), then trains by itself."""
+        """The newcomers' models: each starts at the mean of all devices' params, then trains alone.
+
+        The papers do not say where a newcomer starts.
+        """
         start = mean_of(state["client_params"])
         return {"": (self.for_cohort(problem, self.join_update, problem.everyone(key), shared=(start,)), {})}
 
     def monitor(self, problem: Problem, state: dict) -> dict[str, jax.Array]:
-        """'consensus': ||w_i - mean w||_2, of which the mean over the devices is reported."""
+        """The curve 'consensus': ||w_i - mean w||_2, of which the mean over the devices is reported."""
         return {"consensus": disagreement(state["client_params"])}
 
 
 def check_graph(algorithm: Algorithm, problem: Problem) -> None:
     """Raise `InputError` unless the problem has a graph of its clients.
 
-    What a device sends, it sends to all its neighbours: bytes are those of one link, up and down alike.
+    A device sends the same message to all its neighbours. So bytes are those of one link, up and down alike.
     """
     if problem.graph is None:
         raise InputError(
@@ -78,16 +81,17 @@ def check_graph(algorithm: Algorithm, problem: Problem) -> None:
 
 
 def check_matrix(algorithm: Algorithm, problem: Problem, mixing: str) -> None:
-    """Raise `InputError` unless the problem has a graph, with a matrix P of this name that can be mixed with."""
+    """Raise `InputError` unless the problem has a graph, with a valid mixing matrix P of this name."""
     check_graph(algorithm, problem)
     check_mixing(getattr(problem.graph, mixing), doubly=mixing == "metropolis")
 
 
 def mixed(problem: Problem, at: RoundContext, stacked: Any, mixing: str) -> Any:
-    """x_i <- sum_j P_ij x_j over a device and its neighbours.
+    """Mix over the graph: x_i <- sum_j P_ij x_j over a device and its neighbours.
 
-    P has Metropolis weights, which are doubly stochastic on every graph as the theory wants; 'uniform' is the plain
-    mean that the codes of DePRL and DisPFL take, and the same where all have equally many neighbours.
+    'metropolis': P has Metropolis weights, which are doubly stochastic on every graph, as the theory requires.
+    'uniform' is the plain mean in the codes of DePRL and DisPFL; it is the same where all devices have equally many
+    neighbours.
     """
     return problem.mix(at, stacked, getattr(problem.graph, mixing))
 
@@ -98,17 +102,17 @@ def mean_of(stacked: Any) -> Any:
 
 
 def disagreement(stacked: Any) -> jax.Array:
-    """||x_i - mean x||_2 of every device, `[N]`."""
+    """The distance ||x_i - mean x||_2 of every device from the mean, `[N]`."""
     gap = jax.tree.map(lambda own, mean: own - mean, stacked, mean_of(stacked))
     return jax.vmap(optax.tree.norm)(gap)
 
 
 def averaged(problem: Problem, stacked: Any, mean: Any, beta: float) -> Any:
-    """Eq. (21): (1 - beta) w_i + beta M_i[w_j], inside the model's constraint set, if it has one."""
+    """The average (21), (1 - beta) w_i + beta M_i[w_j], projected to the model's constraint set, if it has one."""
     mixed = jax.tree.map(lambda own, others: (1 - beta) * own + beta * others, stacked, mean)
     return project_all(problem, problem.project, mixed)
 
 
 def project_all(problem: Problem, project: Callable, stacked: Any) -> Any:
-    """What every device has, `project`ed to the model's constraint set, if it has one."""
+    """Apply `project` to every device's params, if the model has a constraint set."""
     return problem.for_clients(project, stacked) if problem.model.constrained else stacked

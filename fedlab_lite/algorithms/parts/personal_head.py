@@ -1,4 +1,4 @@
-"""A shared representation and a head per client: state, models, newcomers, and training the two in turn."""
+"""A shared representation and one head per client: state, models, newcomers, and training the two in turn."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -10,9 +10,9 @@ from fedlab_lite.engine import Algorithm, Batch, ClientData, Models, Problem, fi
 
 @dataclass(frozen=True)
 class PartialPersonalisation(Algorithm):
-    """A shared representation theta and a head w_i for every client: what FedPer, FedRep and FeDEQ have in common.
+    """A shared representation theta and one head w_i per client: what FedPer, FedRep and FeDEQ have in common.
 
-    The state has 'theta', 'heads' (stacked) and 'new_head', the head that everybody started from and newcomers get.
+    The state has 'theta', 'heads' (stacked) and 'new_head'. All clients started from that head, and newcomers get it.
     """
 
     owned: ClassVar[tuple[str, ...]] = ("heads",)
@@ -26,7 +26,7 @@ class PartialPersonalisation(Algorithm):
         return {"head": state["heads"]}, {"representation": state["theta"]}
 
     def join_update(self, problem: Problem, data: ClientData, key: jax.Array, theta: dict, head: dict) -> dict:
-        """Only the head is trained, theta stays what the others have learned."""
+        """Train only a newcomer's head; theta stays what the other clients have learned."""
         options = {"epochs": self.join_epochs, "batch_size": self.batch_size}
         return fit_head(problem, theta, head, data, key, self.client_optimizer(), **options)
 
@@ -48,9 +48,10 @@ def alternate(
     for_body: dict,
     head_lr: jax.Array | float | None = None,
 ) -> tuple[dict, dict]:
-    """The head on the received body, then the body under that head: both new, (theta, head).
+    """Train the head on the received body, then the body under that head; returns both new, (theta, head).
 
-    `for_head` and `for_body` say how long: `{"epochs": ...}` or `{"steps": ...}`; `head_lr` None: the algorithm's lr.
+    `for_head` and `for_body` give the lengths: `{"epochs": ...}` or `{"steps": ...}`; `head_lr` None: the algorithm's
+    lr.
     """
     head_key, body_key = jax.random.split(key)
     options = for_head | {"batch_size": algorithm.batch_size}

@@ -1,4 +1,4 @@
-"""The server's step: what it makes of the clients' mean change, by itself or with an optimiser (Reddi et al., 2021)."""
+"""The server's step from the clients' mean change: plain addition, or an optimiser (Reddi et al., 2021)."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from fedlab_lite.engine import Problem, RoundContext
 
 
 def server_start(optimizer: optax.GradientTransformation | None, params: Any) -> dict:
-    """The state's entry 'server', where the server's optimiser starts; no entry if there is none."""
+    """The state's entry 'server', the initial state of the server's optimiser; no entry if there is none."""
     return {} if optimizer is None else {"server": optimizer.init(params)}
 
 
@@ -22,12 +22,12 @@ def server_step(
     params: Any,
     change: Any,
 ) -> tuple[Any, dict]:
-    """The params after a round in which the clients changed them by `change` in the mean, and the entry 'server'.
+    """The params after a round with the clients' mean change `change`, and the entry 'server'.
 
-    Without an optimiser the params plus the change. With one, minus the change is its gradient ("Adaptive Federated
-    Optimization", Algorithm 2): `optax.sgd(1.0)` is the plain sum, `optax.sgd(1.0, momentum=0.9)` FedAvgM,
-    `optax.adam(0.1, b2=0.99, eps=1e-3)` FedAdam, `optax.yogi` FedYogi. Those two correct the bias of the first steps in
-    optax, and in the paper do not. A round in which nothing arrives moves neither params nor optimiser.
+    Without an optimiser, the change is added to the params. With one, minus the change is its gradient ("Adaptive
+    Federated Optimization", Algorithm 2): `optax.sgd(1.0)` is the plain sum, `optax.sgd(1.0, momentum=0.9)` FedAvgM,
+    `optax.adam(0.1, b2=0.99, eps=1e-3)` FedAdam, `optax.yogi` FedYogi. The last two correct the bias of the first steps
+    in optax, but not in the paper. A round in which no message arrives changes neither params nor optimiser.
     """
     if optimizer is None:
         return optax.tree.add(params, change), {}

@@ -1,4 +1,4 @@
-"""The least value of a convex quadratic form over the probability simplex."""
+"""The minimum of a convex quadratic form over the probability simplex."""
 
 import jax
 import jax.numpy as jnp
@@ -8,10 +8,11 @@ from jaxtyping import Array, Bool, Float
 def simplex_minimum(
     P: Float[Array, "m m"], allowed: Bool[Array, " m"], *, tol: float = 1e-7, max_steps: int = 5000
 ) -> Float[Array, " m"]:
-    """argmin a'Pa over a >= 0, sum(a) = 1, and a_j = 0 where j is not allowed; zeros where nothing is.
+    """argmin a'Pa over a >= 0, sum(a) = 1, and a_j = 0 where j is not allowed; zeros where no entry is allowed.
 
-    Pairwise Frank-Wolfe steps: weight moves from the entry with the steepest slope to the one with the least, as far as
-    an exact line search says, until no two slopes differ by `tol` times P's largest entry.
+    The method is pairwise Frank-Wolfe. Each step moves weight from the entry with the steepest slope to the entry with
+    the least slope. An exact line search gives the amount. It stops when no two slopes differ by more than `tol` times
+    P's largest entry.
 
     Args:
       P: positive semi-definite.

@@ -1,4 +1,4 @@
-"""Gradients of a mean over a client's rows: of a batch drawn at random, of all rows, and one corrected by the other."""
+"""Gradients of a mean over a client's rows: from a random batch, from all rows, and with reduced variance."""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,18 +11,20 @@ from fedlab_lite.engine import Batch, ClientData, rows_of
 
 
 def random_batch(data: ClientData, key: jax.Array, batch_size: int) -> Batch:
-    """`batch_size` of the client's rows, without replacement, as `local_train` draws them; all, if it has fewer."""
+    """A random batch of the client's rows, without replacement, as `local_train` draws it; all rows if it has fewer."""
     rows = data.y.shape[0]
     order = jnp.argsort(jnp.where(jnp.arange(rows) < data.size, jax.random.uniform(key, (rows,)), 2.0))
     return _batch(data, order[: min(batch_size, rows)])
 
 
 def mean_gradient(loss: Callable, params: Any, data: ClientData, chunk: int = 100) -> Any:
-    """The gradient at `params` of a mean over all rows of a client, in the params' types; 0 for a client without rows.
+    """The gradient at `params` of a mean over all rows of a client; 0 for a client without rows.
+
+    It has the types of the params.
 
     Args:
       loss: `loss(params, batch: Batch)`, a mean over the rows that `batch.weight` counts.
-      chunk: rows a step.
+      chunk: rows per step.
 
     Example (the mean of 1, 2 and 3 times w):
       >>> data = ClientData(jnp.array([1.0, 2.0, 3.0]), jnp.zeros(3), jnp.int32(3))
@@ -42,9 +44,10 @@ def mean_gradient(loss: Callable, params: Any, data: ClientData, chunk: int = 10
 
 
 def reduced(loss: Callable, anchor: Any, data: ClientData) -> Callable:
-    """A loss whose gradient on a batch has the noise of `loss` near `anchor` taken out: SVRG (Johnson and Zhang 2013).
+    """A loss whose batch gradient has less noise near `anchor` than that of `loss`: SVRG (Johnson and Zhang 2013).
 
-    grad_B(p) - grad_B(anchor) + grad(anchor): at the anchor the full gradient, whatever the batch.
+    The gradient is grad_B(p) - grad_B(anchor) + grad(anchor). At the anchor it is the full gradient, whatever the
+    batch.
 
     Args:
       loss: `loss(params, batch: Batch)`, a mean over the rows that `batch.weight` counts.
@@ -59,6 +62,6 @@ def reduced(loss: Callable, anchor: Any, data: ClientData) -> Callable:
 
 
 def _batch(data: ClientData, places: jax.Array) -> Batch:
-    """Those rows; a place that is no row counts for nothing."""
+    """A batch of the rows at these places; a place past the client's rows is ignored."""
     places, weight = jnp.minimum(places, data.y.shape[0] - 1), (places < data.size).astype(jnp.float32)
     return Batch(rows_of(data.x, places), jnp.asarray(data.y)[places], weight, budget=data.budget)
