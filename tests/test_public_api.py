@@ -1,57 +1,72 @@
-"""`import fedlab_lite as fl`: what is public, that it loads when it is used, and that notebooks use nothing deeper."""
+"""The public API: names that load, an import without side effects, examples, and notebooks that need no more."""
 
-import ast
 import inspect
 import json
+import re
 import subprocess
 import sys
-from types import ModuleType
 
 import pytest
 
 import fedlab_lite as fl
 from fedlab_lite.util import files
 
-ROOMS = {"algorithms", "analysis", "data", "deq", "engine", "nn", "papers", "plots", "runs", "util"}
 NOTEBOOKS = sorted(files.notebooks_dir().glob("*/*.ipynb"))
+WITHOUT = {"Algorithm", "check_parameters"}  # to shrink: examples still to be written
 
 
 @pytest.mark.parametrize("name", fl.__all__)
-def test_public_names_load_and_say_what_they_are(name):
-    value = getattr(fl, name)
-    said = inspect.getdoc(value)
-    assert said
-    if not isinstance(value, ModuleType) and not issubclass(value if isinstance(value, type) else object, Exception):
-        assert len(said.splitlines()[0]) <= 120
+def test_every_name_loads(name):
+    assert getattr(fl, name) is not None
+    assert name in dir(fl)
 
 
-def test_importing_is_light():
-    code = "import sys, fedlab_lite; print([name for name in ('jax', 'numpy', 'matplotlib') if name in sys.modules])"
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert found.stdout.strip() == "[]"
+def test_all_is_what_there_is():
+    assert len(set(fl.__all__)) == len(fl.__all__)
+    assert fl.History is fl.engine.History
 
 
-def test_names_are_listed():
-    assert {"setup", "federated", "train", "Settings", "run", "run_all", "History", "algorithms", "plots"} <= set(
-        dir(fl)
+@pytest.mark.parametrize("name", fl.__all__)
+def test_every_class_and_function_has_an_example(name):
+    public = getattr(fl, name)
+    text = inspect.getdoc(public)
+    assert text, name
+    if not inspect.ismodule(public) and name not in WITHOUT:
+        assert ">>>" in text or "Example" in text, f"{name}: what does a call look like?"
+
+
+def test_the_import_alone_loads_neither_jax_nor_matplotlib():
+    """Nor does it start anything: `fl.setup()` does."""
+    code = "import sys, fedlab_lite; dir(fedlab_lite); print(*sorted(sys.modules))"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=files.project_root()
     )
+    loaded = {name.partition(".")[0] for name in done.stdout.split()}
+    assert "fedlab_lite" in loaded
+    assert not loaded & {"jax", "matplotlib", "numpy", "pandas", "flax"}
 
 
-def test_unknown_names_say_what_is_near():
-    with pytest.raises(AttributeError, match="no public name 'fedarated'; did you mean federated"):
-        _ = fl.fedarated
-    with pytest.raises(AttributeError, match=r"dir\(fedlab_lite\) lists the public names"):
-        _ = fl.xyzzy
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("trian", "no public name 'trian'; did you mean train?"),
+        ("Setings", "did you mean Settings"),
+        ("plot", "did you mean plots"),
+        ("zebra", r"no public name 'zebra'; dir\(fedlab_lite\) lists the public names"),
+    ],
+)
+def test_unknown_names(name, words):
+    with pytest.raises(AttributeError, match=words):
+        getattr(fl, name)
+    assert not hasattr(fl, name)
 
 
 @pytest.mark.parametrize("file", NOTEBOOKS, ids=lambda file: f"{file.parent.name}/{file.stem}")
-def test_notebooks_use_public_names_and_rooms(file):
-    cells = json.loads(file.read_text())["cells"]
-    code = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
-    for node in ast.walk(ast.parse(code)):
-        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("fedlab_lite"):
-            _, *path = node.module.split(".")
-            assert not path or path == ["algorithms", "parts"] or (len(path) == 1 and path[0] in ROOMS), node.module
-            assert path or {each.name for each in node.names} <= set(fl.__all__)
-        elif isinstance(node, ast.Import):
-            assert all(each.name.split(".")[0] != "fedlab_lite" or each.asname == "fl" for each in node.names)
+def test_notebooks_import_the_package_and_rooms(file):
+    code = [cell["source"] for cell in json.loads(file.read_text())["cells"] if cell["cell_type"] == "code"]
+    lines = [line for source in code for line in "".join(source).splitlines()]
+    rooms = "|".join(room for room in fl.__all__ if inspect.ismodule(getattr(fl, room)))
+    known = rf"import fedlab_lite as fl|from fedlab_lite import course|from fedlab_lite\.(({rooms})|algorithms\.parts) import .+"
+    for line in lines:
+        if re.match(r"\s*(from|import)\s.*\bfedlab_lite\b", line):
+            assert re.fullmatch(known, line.strip()), line

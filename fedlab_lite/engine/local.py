@@ -21,7 +21,13 @@ EXECUTORS = ("auto", "loop", "map", "vmap")
 
 
 class ClientData(NamedTuple):
-    """The rows of one client, or of several clients stacked on axis 0; only the first `size` rows count."""
+    """The rows of one client, or of several clients stacked on axis 0; only the first `size` rows count.
+
+    Example:
+      >>> rows = ClientData(x=jnp.zeros((5, 2)), y=jnp.zeros(5, int), size=jnp.int32(3))  # the last two are padding
+      >>> rows.x.shape, int(rows.size)
+      ((5, 2), 3)
+    """
 
     x: Any  # [n, ...], or a tree of such arrays
     y: Any  # [n, ...]
@@ -30,7 +36,14 @@ class ClientData(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """The input of a loss in one step: rows, which of them count, and what a model may need in training."""
+    """The input of a loss in one step: rows, which of them count, and what a model may need in training.
+
+    Example:
+      >>> def loss(params, batch):  # what an algorithm gives `local_train`
+      ...     return jnp.sum(batch.weight * (batch.x @ params - batch.y) ** 2) / jnp.sum(batch.weight)
+      >>> loss(jnp.ones(1), Batch(x=jnp.ones((2, 1)), y=jnp.zeros(2), weight=jnp.array([1.0, 0.0]))).item()
+      1.0
+    """
 
     x: jax.Array  # [B, ...]
     y: jax.Array  # [B, ...]

@@ -26,6 +26,13 @@ class Task:
     """A task: the loss of each label, which labels count, and which metrics are reported. This class is classification.
 
     A new task is a subclass: `Problem(data, model, task=MyTask())`. Equal tasks share compiled programs.
+
+    Example:
+      >>> class Hinge(Task):  # of two classes, of which the second is 1
+      ...     def row_loss(self, outputs, y):
+      ...         return jnp.maximum(0, 1 - (2 * y - 1) * (outputs[:, 1] - outputs[:, 0]))
+      >>> Hinge().row_loss(jnp.array([[0.0, 2.0], [0.0, 0.25]]), jnp.array([1, 1])).tolist()
+      [0.0, 0.75]
     """
 
     headline = "accuracy"  # the metric whose value every client is judged by
@@ -82,7 +89,13 @@ TASKS = {"classification": Task(), "next_character": NextCharacter(), "regressio
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class RoundContext:
-    """The context of a round: its index, the clients that take part, and its random key."""
+    """The context of a round: its index, the clients that take part, and its random key.
+
+    Example:
+      >>> at = RoundContext(index=jnp.int32(0), cohort=jnp.array([4, 1]), key=jax.random.key(0))
+      >>> at.order().tolist()  # by number: client 1 stands second
+      [1, 0]
+    """
 
     index: Any  # from 0
     cohort: Any  # [m] clients; the index num_clients is an idle slot

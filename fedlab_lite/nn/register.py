@@ -69,6 +69,13 @@ def make_model(name: str, input_shape: tuple[int, ...], num_classes: int, **opti
     """Build the model `name` of the register for `input_shape` (without the batch axis).
 
     Raises `InputError` for unknown names or options, and where input, representation and head do not fit together.
+
+    Example:
+      >>> import jax
+      >>> model = make_model("mlp", (8, 8, 1), 10, width=8)
+      >>> params = model.init(jax.random.key(0))
+      >>> sorted(params), model.apply(params, jax.numpy.zeros((3, 8, 8, 1))).shape
+      (['head', 'representation'], (3, 10))
     """
     for option in options:
         choose(f"option of model {name}", option, model_options(name))

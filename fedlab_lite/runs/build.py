@@ -30,6 +30,11 @@ def build_problem(settings: Settings) -> Problem:
     """The problem of a run, with the data and the model of its settings.
 
     Raises: `InputError`, or `MissingDataError` for real data that are not on this machine.
+
+    Example:
+      >>> problem = build_problem(Settings(dataset="digits", partition="iid", num_clients=4, train_size=80))
+      >>> problem.num_clients, problem.model.name, problem.data.source
+      (4, 'mlp', 'embedded digits')
     """
     asked = ("partition", "num_clients", "classes_per_client", "alpha", "train_size", "test_size", "common_test")
     asked += ("shared_size", "shared_alpha")

@@ -291,7 +291,14 @@ def _restored(problem: Problem, trajectories: list, paths: list[Path], checkpoin
 
 
 def final_state(settings: Settings, **options) -> tuple[Problem, dict]:
-    """The problem and the state after the last round (leaves `[S, ...]`), computed if it is not in the store."""
+    """The problem and the state after the last round (leaves `[S, ...]`), computed if it is not in the store.
+
+    Example:
+      >>> settings = Settings(num_clients=4, num_rounds=1, model_options={"width": 8}, seeds=(0, 1))
+      >>> problem, state = final_state(settings)
+      >>> state["params"]["head"]["bias"].shape
+      (2, 62)
+    """
     run(settings, need_state=True, **options)
     problem = build_problem(settings)
     like = _shape_of_state(problem, (algorithm_of(settings), 0))

@@ -9,7 +9,16 @@ class FedlabError(Exception):
 
 
 class InputError(FedlabError, ValueError):
-    """A value, a name or a shape that cannot be used."""
+    """A value, a name or a shape that cannot be used.
+
+    Example:
+      >>> import fedlab_lite as fl
+      >>> try:
+      ...     fl.make_model("mpl", (8, 8, 1), 10)
+      ... except fl.InputError as error:
+      ...     print(error)
+      unknown model 'mpl'; did you mean 'mlp'?
+    """
 
 
 class MissingDataError(FedlabError, FileNotFoundError):
