@@ -66,7 +66,8 @@ def test_notebooks_import_the_package_and_rooms(file):
     code = [cell["source"] for cell in json.loads(file.read_text())["cells"] if cell["cell_type"] == "code"]
     lines = [line for source in code for line in "".join(source).splitlines()]
     rooms = "|".join(room for room in fl.__all__ if inspect.ismodule(getattr(fl, room)))
-    known = rf"import fedlab_lite as fl|from fedlab_lite import course|from fedlab_lite\.(({rooms})|algorithms\.parts) import .+"
+    places = rf"({rooms})|algorithms\.parts"
+    known = rf"import fedlab_lite as fl|from fedlab_lite import course|from fedlab_lite\.({places}) import .+"
     for line in lines:
         if re.match(r"\s*(from|import)\s.*\bfedlab_lite\b", line):
             assert re.fullmatch(known, line.strip()), line
