@@ -21,11 +21,7 @@ from fedlab_lite.algorithms.parts import (
     project_all,
 )
 from fedlab_lite.engine import ClientData, Models, Problem, RoundContext
-from fedlab_lite.util import choose
 from fedlab_lite.util.fields import one_of, ranged
-
-ORDERS = ("train_first", "mix_first")
-STARTS = ("different", "same")
 
 
 @dataclass(frozen=True)
@@ -52,17 +48,12 @@ class DePRL(PartialPersonalisation):
     head_epochs: int = ranged(2, 1)  # tau, likewise for the head
     steps: int | None = ranged(None, 1)  # random batches for the representation, (5), 1 in the paper; None: `epochs`
     head_steps: int | None = ranged(None, 1)  # tau as random batches, (3); None: `head_epochs`
-    order: str = "train_first"  # or 'mix_first'
-    start: str = "different"  # 'different' or the 'same' heads of the workers at the start
+    order: str = one_of("train_first", "mix_first")  # local steps before the average, or after it
+    start: str = one_of("different", "same")  # 'different' or the 'same' heads of the workers at the start
 
     everybody: ClassVar[bool] = True
     owned: ClassVar[tuple[str, ...]] = ("thetas", "heads")
     step_sizes: ClassVar[tuple[str, ...]] = ("lr", "head_lr")
-
-    def __post_init__(self):
-        super().__post_init__()
-        choose("order of DePRL", self.order, ORDERS)
-        choose("start of DePRL", self.start, STARTS)
 
     def check(self, problem: Problem) -> None:
         check_matrix(self, problem, self.mixing)

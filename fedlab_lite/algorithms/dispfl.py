@@ -15,10 +15,7 @@ from jax.custom_batching import sequential_vmap
 
 from fedlab_lite.algorithms.parts import Decentralised, random_batch
 from fedlab_lite.engine import ClientData, Models, Problem, RoundContext
-from fedlab_lite.util import choose
-from fedlab_lite.util.fields import ranged
-
-CHOICES = {"layers": ("erk", "uniform"), "regrow": ("gradient", "random"), "start": ("different", "same")}
+from fedlab_lite.util.fields import one_of, ranged
 
 
 @dataclass(frozen=True)
@@ -37,18 +34,13 @@ class DisPFL(Decentralised):
 
     epochs: int = ranged(5, 1)  # passes over the client's rows per round
     density: float = ranged(0.5, 0, 1, above=True, static=True)  # share of the numbers that a mask keeps
-    layers: str = "erk"  # densities of the layers: 'erk', small layers denser (Evci et al. 2020), or 'uniform'
+    layers: str = one_of("erk", "uniform")  # densities: 'erk', small layers denser (Evci et al. 2020)
     prune: float = ranged(0.5, 0, 1)  # a, share of a mask that the first round renews
     horizon: int = ranged(500, 1)  # T, rounds until masks stay fixed
-    regrow: str = "gradient"  # what joins: largest 'gradient' of one batch, or 'random', as in all its scripts
-    start: str = "different"  # 'different' or the 'same' masks of the clients at the start
+    regrow: str = one_of("gradient", "random")  # what joins: largest gradients of one batch; or as in its scripts
+    start: str = one_of("different", "same")  # 'different' or the 'same' masks of the clients at the start
 
     owned: ClassVar[tuple[str, ...]] = ("client_params", "masks", "next_masks")
-
-    def __post_init__(self):
-        super().__post_init__()
-        for name, options in CHOICES.items():
-            choose(f"{name} of DisPFL", getattr(self, name), options)
 
     def kept(self, params: Any) -> Any:
         """The number of entries that a mask keeps of each array; `params` are one model's, or their shapes."""

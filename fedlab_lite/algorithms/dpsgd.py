@@ -7,9 +7,7 @@ import optax
 
 from fedlab_lite.algorithms.parts import MIXING, Decentralised, check_matrix, mixed, project_all
 from fedlab_lite.engine import ClientData, Problem, RoundContext
-from fedlab_lite.util import choose
-
-ORDERS = ("together", "mix_first")
+from fedlab_lite.util.fields import one_of
 
 
 @dataclass(frozen=True)
@@ -20,13 +18,8 @@ class DPSGD(Decentralised):
     judged after that has had additional fine-tuning.
     """
 
-    mixing: str = "metropolis"  # P: 'metropolis' or 'uniform', see `parts.mixed`
-    order: str = "together"  # 'together', as printed, or 'mix_first', then `epochs`
-
-    def __post_init__(self):
-        super().__post_init__()
-        choose("mixing of DPSGD", self.mixing, MIXING)
-        choose("order of D-PSGD", self.order, ORDERS)
+    mixing: str = one_of("metropolis", *MIXING)  # P: 'metropolis' or 'uniform', see `parts.mixed`
+    order: str = one_of("together", "mix_first")  # 'together', as printed, or 'mix_first', then `epochs`
 
     def check(self, problem: Problem) -> None:
         check_matrix(self, problem, self.mixing)

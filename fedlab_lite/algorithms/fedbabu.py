@@ -8,8 +8,7 @@ import optax
 from fedlab_lite.algorithms.fedavg import FedAvg
 from fedlab_lite.algorithms.parts import server_start, server_step
 from fedlab_lite.engine import Batch, ClientData, Models, Problem, RoundContext, fit_head
-from fedlab_lite.util import choose
-from fedlab_lite.util.fields import ranged
+from fedlab_lite.util.fields import one_of, ranged
 
 
 @dataclass(frozen=True)
@@ -23,11 +22,7 @@ class FedBABU(FedAvg):
     """
 
     ft_epochs: int = ranged(5, 0)  # passes over the client's rows before it is judged
-    tuned_part: str = "all"  # what is tuned before judging: 'all', the 'head', or the 'body'
-
-    def __post_init__(self):
-        super().__post_init__()
-        choose("tuned_part of FedBABU", self.tuned_part, ("all", "head", "body"))
+    tuned_part: str = one_of("all", "head", "body")  # what is tuned before judging: 'all', the 'head', or the 'body'
 
     def init(self, problem: Problem, key: jax.Array) -> dict:
         params = problem.model.init(key)

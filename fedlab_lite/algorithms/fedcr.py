@@ -9,8 +9,8 @@ import optax
 from fedlab_lite.algorithms.parts import PartialPersonalisation, features_of, server_start, server_step
 from fedlab_lite.engine import Batch, ClientData, Problem, RoundContext, average, in_chunks
 from fedlab_lite.nn import Gaussian
-from fedlab_lite.util import InputError, choose
-from fedlab_lite.util.fields import ranged
+from fedlab_lite.util import InputError
+from fedlab_lite.util.fields import one_of, ranged
 
 
 def divergence(p: Gaussian, q: Gaussian) -> jax.Array:
@@ -46,12 +46,8 @@ class FedCR(PartialPersonalisation):
     beta: float = ranged(1e-3, 0)  # beta, weight of the divergence
     samples: int = ranged(15, 1)  # L, draws of z in training
     prior_rate: float = ranged(1.0, 0, 1)  # beta_2, share of the new r_y in what the server keeps
-    kl: str = "prior"  # 'prior': KL(r_y || encoder), the code's; 'encoder': KL(encoder || r_y)
+    kl: str = one_of("prior", "encoder")  # 'prior': KL(r_y || encoder), the code's; 'encoder': KL(encoder || r_y)
     server_optimizer: optax.GradientTransformation | None = None  # the server's step; None: add the mean change
-
-    def __post_init__(self):
-        super().__post_init__()
-        choose("kl of FedCR", self.kl, ("prior", "encoder"))
 
     def check(self, problem: Problem) -> None:
         if problem.data.task != "classification" or not isinstance(features_of(problem), Gaussian):

@@ -10,10 +10,7 @@ from jax.flatten_util import ravel_pytree
 
 from fedlab_lite.algorithms.parts import PartialPersonalisation
 from fedlab_lite.engine import Batch, ClientData, Models, Problem, RoundContext, average, fit_head
-from fedlab_lite.util import choose
-from fedlab_lite.util.fields import ranged
-
-WARM_STARTS = ("never", "visit", "rounds")
+from fedlab_lite.util.fields import one_of, ranged
 
 
 def lagrangian_terms(theta_i, theta, dual, rho: float) -> jax.Array:
@@ -49,20 +46,14 @@ class FeDEQ(PartialPersonalisation):
     epochs: int = ranged(5, 1)  # passes of REP_UPDATE (lines 12-20) over the client's rows
     head_epochs: int = ranged(3, 1)  # passes for w_i (line 8)
     rho: float = ranged(0.01, 0, above=True)  # rho, penalty on theta_i - theta
-    start: str = "received"  # REP_UPDATE starts at the 'received' theta^{t+1} (eq. (24)) or at its 'own' theta_i^t
-    server: str = "mean"  # line 4: 'mean' of the cohort's theta_i, or 'argmin' of the Lagrangian over all clients
+    start: str = one_of("received", "own")  # REP_UPDATE starts at theta^{t+1} (eq. (24)), or at theta_i^t
+    server: str = one_of("mean", "argmin")  # line 4: mean of the cohort's theta_i; argmin of the Lagrangian over all
     dual_scale: float = ranged(
         1e-5, 0
     )  # std of the random lambda_i^0 (line 2, not printed): too small to have an effect
-    warm_start: str = "visit"  # reuse of a row's equilibrium: 'never', in a 'visit', over 'rounds' (Sec. III-B1)
+    warm_start: str = one_of("visit", "never", "rounds")  # how long a row's equilibrium is reused (Sec. III-B1)
 
     owned: ClassVar[tuple[str, ...]] = ("heads", "thetas", "duals", "equilibria")
-
-    def __post_init__(self):
-        super().__post_init__()
-        choose("start of REP_UPDATE", self.start, ("own", "received"))
-        choose("server of FeDEQ", self.server, ("mean", "argmin"))
-        choose("warm_start of FeDEQ", self.warm_start, WARM_STARTS)
 
     def init(self, problem: Problem, key: jax.Array) -> dict:
         """The initial state, line 2: theta^0 = theta_i^0, w_i^0, lambda_i^0.

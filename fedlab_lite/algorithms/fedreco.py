@@ -16,15 +16,7 @@ from fedlab_lite.algorithms.parts import (
     reduced,
 )
 from fedlab_lite.engine import Batch, ClientData, Models, Problem, RoundContext, fit_head
-from fedlab_lite.util import choose
-from fedlab_lite.util.fields import ranged
-
-CHOICES = {
-    "loss": ("mean", "sum"),
-    "gradient": ("batch", "full"),
-    "variance_reduction": ("none", "regulariser"),
-    "measures": ("distance", "theorem"),
-}
+from fedlab_lite.util.fields import one_of, ranged
 
 
 @dataclass(frozen=True)
@@ -50,18 +42,13 @@ class FedReCo(PartialPersonalisation):
     server_lr: float = ranged(0.01, 0, above=True)  # eta_0
     server_clip: float | None = ranged(None, 0, above=True)  # a longer mean of the G_i is scaled to this length
     penalty: float = ranged(0.5, 0)  # lambda
-    loss: str = "mean"  # H_i over rows: the 'mean', eq. (5), or the 'sum'
-    gradient: str = "batch"  # G_i is of a fresh 'batch', line 18, or of the 'full' set
-    variance_reduction: str = "none"  # 'none', or of the 'regulariser'
-    measures: str = "distance"  # monitored: the 'distance' H, or also those of the 'theorem' (full gradients)
+    loss: str = one_of("mean", "sum")  # H_i over rows: the 'mean', eq. (5), or the 'sum'
+    gradient: str = one_of("batch", "full")  # G_i is of a fresh 'batch', line 18, or of the 'full' set
+    variance_reduction: str = one_of("none", "regulariser")  # 'none', or of the 'regulariser'
+    measures: str = one_of("distance", "theorem")  # monitored: H; or the full gradients of the theorem as well
 
     owned: ClassVar[tuple[str, ...]] = ("thetas", "heads")
     step_sizes: ClassVar[tuple[str, ...]] = ("lr", "head_lr", "server_lr")
-
-    def __post_init__(self):
-        super().__post_init__()
-        for name, options in CHOICES.items():
-            choose(f"{name} of FedReCo", getattr(self, name), options)
 
     def init(self, problem: Problem, key: jax.Array) -> dict:
         state = super().init(problem, key)

@@ -9,8 +9,8 @@ import numpy as np
 
 from fedlab_lite.algorithms.fedavg import FedAvg
 from fedlab_lite.engine import ClientData, Models, Problem, in_chunks
-from fedlab_lite.util import InputError, choose
-from fedlab_lite.util.fields import ranged
+from fedlab_lite.util import InputError
+from fedlab_lite.util.fields import one_of, ranged
 
 
 @jax.tree_util.register_dataclass
@@ -69,12 +69,8 @@ class KNNPer(FedAvg):
     """
 
     k: int = ranged(10, 1)  # neighbours that vote
-    distance: str = "euclidean"  # or 'squared' (per dimension)
+    distance: str = one_of("euclidean", "squared")  # squared: per dimension
     mix: float = ranged(0.5, 0, 1)  # lambda, weight of the neighbours
-
-    def __post_init__(self):
-        super().__post_init__()
-        choose("distance of kNN-Per", self.distance, ("euclidean", "squared"))
 
     def check(self, problem: Problem) -> None:
         least = int(np.min(problem.data.size))

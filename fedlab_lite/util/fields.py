@@ -7,7 +7,7 @@ range. NaN and infinity are never in range, nor is a whole number that JAX's int
 import difflib
 import math
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import field, fields
 from functools import cache
 from typing import Any, NamedTuple, Union, get_args, get_origin, get_type_hints
@@ -64,18 +64,17 @@ def ranged(
 
 
 def one_of(default: str, *words: str) -> Any:
-    """A dataclass field with a default, whose value is one of `words`.
+    """A dataclass field with a default, whose value is the default or another one of `words`.
 
     >>> from dataclasses import dataclass
     >>> @dataclass
     ... class Walk:
-    ...     pace: str = one_of("slow", "slow", "fast")
+    ...     pace: str = one_of("slow", "fast")
     >>> check_fields(Walk("fats"), "Walk")
     Traceback (most recent call last):
-    fedlab_lite.util.errors.InputError: pace of Walk must be of type str, one of slow, fast, got 'fats' (str); did you \
-mean 'fast'?
+    fedlab_lite.util.errors.InputError: pace of Walk must be one of slow, fast, got 'fats'; did you mean 'fast'?
     """
-    return field(default=default, metadata={"rule": words})
+    return field(default=default, metadata={"rule": tuple(dict.fromkeys((default, *words)))})
 
 
 @cache
@@ -148,7 +147,9 @@ def check_value(name: str, value: Any, hint: Any, rule: Rule = None) -> None:
         allowed = f"one of {', '.join(rule)}" if rule else ""
         check_type(name, value, hint, allowed)
         if rule and value is not None and value not in rule:
-            raise _wrong(name, value, hint, allowed, difflib.get_close_matches(value, rule))
+            near = difflib.get_close_matches(value, rule)
+            meant = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
+            raise InputError(f"{name} must be {allowed}, got {value!r}{meant}")
         return
     several = isinstance(value, list | tuple)
     numbers = value if several else [] if value is None else [value]
@@ -160,11 +161,9 @@ def check_value(name: str, value: Any, hint: Any, rule: Rule = None) -> None:
         raise _wrong(name, value, hint, allowed)
 
 
-def _wrong(name: str, value: Any, hint: Any, allowed: str, near: Sequence[str] = ()) -> InputError:
+def _wrong(name: str, value: Any, hint: Any, allowed: str) -> InputError:
     also = f", {allowed}" if allowed else ""
-    meant = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
-    got = f"got {value!r} ({type(value).__name__}){meant}"
-    return InputError(f"{name} must be of type {type_name(hint)}{also}, {got}")
+    return InputError(f"{name} must be of type {type_name(hint)}{also}, got {value!r} ({type(value).__name__})")
 
 
 def kinds_of(hint: Any) -> tuple:

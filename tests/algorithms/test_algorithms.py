@@ -370,11 +370,11 @@ def test_fedeq_duals_start_random_and_small(problem):
         ("fedavg", {"clip": 0}, "clip of algorithm fedavg must be .* above 0, got 0"),
         ("fedavg", {"batch_size": 0}, "batch_size of algorithm fedavg must be of type int, at least 1, got 0"),
         ("fedeq", {"rho": 0.0}, "rho of algorithm fedeq must be .* above 0, got 0.0"),
-        ("fedeq", {"start": "home"}, "unknown start of REP_UPDATE"),
-        ("fedeq", {"warm_start": "always"}, "unknown warm_start of FeDEQ"),
+        ("fedeq", {"start": "home"}, "start of algorithm fedeq must be one of received, own"),
+        ("fedeq", {"warm_start": "always"}, "warm_start of algorithm fedeq must be one of visit, never, rounds"),
         ("knn_per", {"k": 0}, "k of algorithm knn_per must be .* at least 1, got 0"),
         ("knn_per", {"mix": 1.5}, "mix of algorithm knn_per must be .* 0 to 1, got 1.5"),
-        ("knn_per", {"distance": "cosine"}, "unknown distance of kNN-Per"),
+        ("knn_per", {"distance": "cosine"}, "distance of algorithm knn_per must be one of"),
     ],
 )
 def test_bad_hyper_parameters(name, options, message):

@@ -308,15 +308,15 @@ def test_dispfls_masks_at_the_start():
     [
         ("deprl", {"head_steps": 0}, "head_steps of algorithm deprl must be .* at least 1, got 0"),
         ("deprl", {"steps": 0}, "^steps of algorithm deprl must be .* at least 1, got 0"),
-        ("deprl", {"order": "mix_frist"}, "unknown order of DePRL 'mix_frist'; did you mean 'mix_first'"),
-        ("deprl", {"start": "samee"}, "unknown start of DePRL 'samee'; did you mean 'same'"),
-        ("deprl", {"mixing": "metropolice"}, "unknown mixing of DePRL 'metropolice'; did you mean 'metropolis'"),
-        ("dpsgd", {"order": "train_first"}, "unknown order of D-PSGD"),
+        ("deprl", {"order": "mix_frist"}, "order of .* must be one of .* got 'mix_frist'; did you mean 'mix_first'"),
+        ("deprl", {"start": "samee"}, "start of algorithm deprl must be one of .* got 'samee'; did you mean 'same'"),
+        ("deprl", {"mixing": "metropolice"}, "mixing of .* got 'metropolice'; did you mean 'metropolis'"),
+        ("dpsgd", {"order": "train_first"}, "order of algorithm dpsgd must be one of together, mix_first"),
         ("dispfl", {"density": 0.0}, "density of algorithm dispfl must be .* above 0 and at most 1, got 0.0"),
         ("dispfl", {"density": 1.5}, "density of algorithm dispfl must be .* got 1.5"),
         ("dispfl", {"prune": 1.5}, "prune of algorithm dispfl must be .* 0 to 1, got 1.5"),
         ("dispfl", {"horizon": 0}, "horizon of algorithm dispfl must be .* at least 1, got 0"),
-        ("dispfl", {"layers": "erc"}, "unknown layers of DisPFL 'erc'; did you mean 'erk'"),
+        ("dispfl", {"layers": "erc"}, "layers of algorithm dispfl must be one of .* got 'erc'; did you mean 'erk'"),
     ],
 )
 def test_hyper_parameters_that_cannot_be(name, options, message):

@@ -186,9 +186,9 @@ def test_measures_are_of_every_row_and_of_no_padding():
         ({"head_lr": math.nan}, "head_lr of FedReCo must be .* above 0, got nan"),
         ({"server_lr": math.inf}, "server_lr of FedReCo must be .* above 0, got inf"),
         ({"server_clip": 0.0}, "server_clip of FedReCo must be .* above 0, got 0.0"),
-        ({"loss": "maen"}, "unknown loss of FedReCo 'maen'; did you mean 'mean'"),
-        ({"gradient": "whole"}, "unknown gradient of FedReCo"),
-        ({"variance_reduction": "all"}, "unknown variance_reduction of FedReCo"),
+        ({"loss": "maen"}, "loss of FedReCo must be one of .* got 'maen'; did you mean 'mean'"),
+        ({"gradient": "whole"}, "gradient of FedReCo must be one of"),
+        ({"variance_reduction": "all"}, "variance_reduction of FedReCo must be one of"),
         ({"measures": "theorems"}, "did you mean 'theorem'"),
     ],
 )
@@ -324,7 +324,7 @@ class ScalarGaussian(ScalarModel):
         body = {"theta": jnp.float32(self.theta), "s": jnp.float32(self.s)}
         return {"representation": body, "head": {"w": jnp.float32(self.w)}}
 
-    def represent(self, params, x, *, budget=None):
+    def represent(self, params, x, *, key=None, budget=None):
         mean = params["representation"]["theta"] * x[:, :1]
         return Gaussian(mean, jnp.broadcast_to(params["representation"]["s"], mean.shape))
 
@@ -409,8 +409,8 @@ def test_a_gaussian_head_draws_in_training_alone():
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        ("fedbabu", {"tuned_part": "tail"}, "unknown tuned_part of FedBABU"),
-        ("fedcr", {"kl": "posterior"}, "unknown kl of FedCR"),
+        ("fedbabu", {"tuned_part": "tail"}, "tuned_part of algorithm fedbabu must be one of"),
+        ("fedcr", {"kl": "posterior"}, "kl of algorithm fedcr must be one of"),
         ("fedcr", {"samples": 0}, "samples of algorithm fedcr must be .* at least 1, got 0"),
         ("fedcr", {"prior_rate": 1.5}, "prior_rate of algorithm fedcr must be .* 0 to 1, got 1.5"),
         ("fedreco", {"penalty": -1.0}, "penalty.* of .*-1.0"),

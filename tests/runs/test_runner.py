@@ -407,7 +407,7 @@ def test_divergence_is_reported_not_raised():
 
 
 def test_cohort_larger_than_the_data():
-    with pytest.raises(InputError, match="cohort_size 9 is more than the 5 clients"):
+    with pytest.raises(InputError, match="cohort_size is 9 of 5 clients"):
         run(recorder(num_clients=10, cohort_size=9))
 
 
