@@ -1,7 +1,8 @@
-"""Words that readers outside the project cannot know do not appear in docstrings, comments, README and CONTRIBUTING."""
+"""Words that readers outside the project cannot know do not appear in docstrings, comments, pages and notebooks."""
 
 import ast
 import io
+import json
 import tokenize
 from pathlib import Path
 
@@ -9,13 +10,37 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 ROOMS = ("papers", "plots", "analysis", "cli.py", "__main__.py")  # reworded so far; to grow to the whole package
+NOTEBOOKS = (  # folders of notebooks, reworded so far; to grow to all
+    "learn",
+    "fedeq",
+    "fl_deq",
+)
 OURS = ("the mend", "how dear", "to and fro", "stands still", "drawers")
 IN_FIRST_LINES = (*OURS, "nobody", "everybody")
+IN_NOTEBOOKS = (
+    *IN_FIRST_LINES,
+    "the echo",
+    "press its key",
+    "excused by",
+    "classes a client",
+    "the constant answer",  # the majority baseline; figures call it "constant answer"
+)
 
 
 def files() -> list[Path]:
     places = [ROOT / "fedlab_lite" / room for room in ROOMS]
     return sorted(file for place in places for file in (place.rglob("*.py") if place.is_dir() else [place]))
+
+
+def notebooks() -> list[Path]:
+    return sorted(file for folder in NOTEBOOKS for file in (ROOT / "notebooks" / folder).glob("*.ipynb"))
+
+
+def paragraphs(file: Path) -> list[str]:
+    """The paragraphs of a notebook's text, without the part that is generated from its result."""
+    cells = [cell for cell in json.loads(file.read_text())["cells"] if cell["cell_type"] == "markdown"]
+    texts = ["".join(cell["source"]) for cell in cells]
+    return [paragraph for text in texts for paragraph in text.rpartition("<!-- result:end -->")[2].split("\n\n")]
 
 
 def docstrings(code: str) -> list[str]:
@@ -45,6 +70,16 @@ def test_code_is_described_in_plain_words(file):
 @pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md"])
 def test_pages_are_written_in_plain_words(name):
     assert not said(OURS, (ROOT / name).read_text().split("\n\n"))
+
+
+@pytest.mark.parametrize("file", notebooks(), ids=lambda file: f"{file.parent.name}/{file.stem}")
+def test_notebooks_are_written_in_plain_words(file):
+    assert not said(IN_NOTEBOOKS, paragraphs(file))
+
+
+@pytest.mark.parametrize("folder", NOTEBOOKS)
+def test_each_folder_has_notebooks(folder):
+    assert any(file.parent.name == folder for file in notebooks())
 
 
 def test_a_private_word_is_found():

@@ -52,7 +52,7 @@ class Exercise:
         self.__doc__ = check.__doc__
         for name, answer in wrong.items():
             if self.why(answer) is None:
-                raise AssertionError(f"{check.__name__} takes a wrong answer for right: {name}")
+                raise AssertionError(f"{check.__name__} accepts a wrong answer: {name}")
 
     def why(self, answer: Any) -> str | None:
         """The reason why an answer is wrong, or None if it is right. Raises `Unanswered`."""
@@ -97,7 +97,7 @@ def exercise(wrong: Mapping[str, Any]) -> Callable[[Callable[[Any], None]], Exer
     Raises: `AssertionError` if the checker accepts one of them.
     """
     if not wrong:
-        raise ValueError("an exercise needs a wrong answer that its checker refuses")
+        raise ValueError("an exercise needs a wrong answer, which its checker must reject")
     return lambda check: Exercise(check, wrong)
 
 
@@ -105,7 +105,7 @@ def predicted(guess: float | None, measured: float, *, within: float, unit: str 
     """Print a reader's prediction, made before the run, beside the measured value.
 
     >>> predicted(0.5, 0.81, within=0.1)
-    You said 0.5; it is 0.81. More than 0.1 apart: what did you not count?
+    You said 0.5; it is 0.81. More than 0.1 apart: what did you leave out?
     >>> predicted(None, 12.3, within=1, unit=" rounds")
     It is 12.3 rounds. (Set your prediction above before you run it, and see.)
     """
@@ -117,7 +117,7 @@ def predicted(guess: float | None, measured: float, *, within: float, unit: str 
     else:
         print(
             f"You said {guess:.4g}{unit}; it is {measured:.4g}{unit}. "
-            f"More than {within:.4g}{unit} apart: what did you not count?"
+            f"More than {within:.4g}{unit} apart: what did you leave out?"
         )
 
 

@@ -102,7 +102,7 @@ def test_exercises(item):
 
 
 def test_a_checker_that_takes_a_wrong_answer_for_right_is_an_error():
-    with pytest.raises(AssertionError, match="check_twice takes a wrong answer for right: forgets to double"):
+    with pytest.raises(AssertionError, match="check_twice accepts a wrong answer: forgets to double"):
 
         @course.exercise(wrong={"forgets to double": lambda x: x})
         def check_twice(answer):
