@@ -77,7 +77,7 @@ class KNNPer(FedAvg):
         if self.k > least:
             raise InputError(
                 f"k = {self.k} neighbours, but client {int(np.argmin(problem.data.size))} has {least} training rows; "
-                "take a smaller k or clients with more data"
+                "use a smaller k, or clients with more data"
             )
 
     def predictor(self) -> Callable:
