@@ -71,11 +71,12 @@ def check_graph(algorithm: Algorithm, problem: Problem) -> None:
     """
     if problem.graph is None:
         raise InputError(
-            f"{type(algorithm).__name__} has no server and needs a graph: set `graph` to 'ring', for example"
+            f"{type(algorithm).__name__} has no server and needs a graph; set `graph`, for example to 'ring'"
         )
     if problem.graph.num_clients != problem.num_clients:
         raise InputError(
-            f"the graph joins {problem.graph.num_clients} devices, the data have {problem.num_clients} clients"
+            f"the graph has {problem.graph.num_clients} clients, but the data have {problem.num_clients}; "
+            "make a graph of as many clients as the data have"
         )
     check_mixing(problem.graph.neighbour_mean)
 
