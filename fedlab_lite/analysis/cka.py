@@ -40,7 +40,7 @@ def linear_cka(x: Shaped[Array, "n ..."], y: Shaped[Array, "n ..."]) -> Float[Ar
       1.0
     """
     if x.shape[0] != y.shape[0]:
-        raise InputError(f"CKA compares the same rows, but there are {x.shape[0]} and {y.shape[0]} of them")
+        raise InputError(f"CKA compares the same rows, but x has {x.shape[0]} rows and y has {y.shape[0]}")
     return jnp.sum(_centred_gram(x) * _centred_gram(y))
 
 
@@ -92,6 +92,6 @@ def common_rows(data: Federated, per_client: int) -> np.ndarray:
     """
     fewest = int(np.min(np.asarray(data.test_size)))
     if not 1 <= per_client <= fewest:
-        raise InputError(f"{per_client} test rows of each client: choose 1 to {fewest}, what the smallest client has")
+        raise InputError(f"per_client is {per_client}; choose 1 to {fewest}, the test rows of the smallest client")
     x = np.asarray(data.test_x[:, :per_client])
     return x.reshape(-1, *x.shape[2:])

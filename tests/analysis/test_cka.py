@@ -51,7 +51,7 @@ def test_what_linear_cka_sees():
     pictures = x.reshape(50, 1, 2, 3)
     assert float(linear_cka(pictures, x)) == pytest.approx(1, abs=1e-5)
     assert np.isnan(linear_cka(np.ones((5, 2), np.float32), x[:5]))  # a layer that is dead
-    with pytest.raises(InputError, match="the same rows, but there are 50 and 49"):
+    with pytest.raises(InputError, match="the same rows, but x has 50 rows and y has 49"):
         linear_cka(x, x[1:])
 
 
@@ -85,5 +85,5 @@ def test_common_rows_are_each_clients_first():
     assert rows.shape == (12, 6)
     np.testing.assert_array_equal(rows[4:8], data.test_x[1, :4])
     for wrong in (0, 13):
-        with pytest.raises(InputError, match=f"{wrong} test rows of each client: choose 1 to 12"):
+        with pytest.raises(InputError, match=f"per_client is {wrong}; choose 1 to 12"):
             common_rows(data, wrong)
