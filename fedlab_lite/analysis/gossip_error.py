@@ -42,7 +42,7 @@ def predicted(
     check_mixing(matrix, doubly=True)
     matrix = np.asarray(matrix, float)
     if not np.allclose(matrix, matrix.T):
-        raise InputError("the mixing matrix is not symmetric, so its modes do not go each by itself; take Metropolis'")
+        raise InputError("the mixing matrix is not symmetric; use a symmetric one, such as Metropolis weights")
     modes = np.linalg.eigvalsh(matrix)[:-1]
     powers, pull = (1, decay) if same_way else (2, decay**2)
     parts = [np.zeros_like(modes)]

@@ -56,7 +56,7 @@ def test_the_slowest_mode_bounds_what_is_left(n, seed):
 
 def test_a_matrix_that_is_not_symmetric():
     turned = np.roll(np.eye(3), 1, axis=1)
-    with pytest.raises(InputError, match="not symmetric"):
+    with pytest.raises(InputError, match=r"not symmetric; use .*Metropolis weights"):
         gossip_error.predicted(turned, 2)
     with pytest.raises(InputError, match="not doubly stochastic"):
         gossip_error.predicted(make_graph("star", 4).uniform, 2)
