@@ -46,9 +46,9 @@ def membership_advantage(
     members, others = (np.sort(np.asarray(losses, float).ravel()) for losses in (losses_members, losses_others))
     for losses, what in ((members, "members"), (others, "others")):
         if len(losses) < 2:
-            raise InputError(f"{len(losses)} losses of {what}; the attack needs two of each at least")
+            raise InputError(f"there are {len(losses)} losses of {what}; the attack needs at least two")
         if np.isnan(losses).any():
-            raise InputError(f"losses of {what} are NaN: a model that has diverged says nothing about its rows")
+            raise InputError(f"some losses of {what} are NaN; the attack needs a model that has not diverged")
     m, n = len(members), len(others)
     thresholds = np.concatenate([[-math.inf], members])  # between these the true positive rate is constant
     found, wrong = (np.searchsorted(losses, thresholds, "right") / len(losses) for losses in (members, others))
@@ -80,7 +80,7 @@ def advantage_bound(epsilon: float, delta: float) -> float:
     (0.0, 0.462)
     """
     if not (epsilon >= 0 and 0 <= delta <= 1):
-        raise InputError(f"epsilon={epsilon}, delta={delta}: epsilon is 0 or more, delta a probability")
+        raise InputError(f"epsilon = {epsilon}, delta = {delta}: epsilon must be 0 or more, and delta from 0 to 1")
     return min(1.0, math.tanh(epsilon / 2) + 2 * delta / (1 + math.exp(min(epsilon, 700.0))))
 
 

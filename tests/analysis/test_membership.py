@@ -139,5 +139,5 @@ def test_no_attack_beats_the_bound():
     assert advantage_bound(0.0, 0.1) == pytest.approx(0.1)
     assert advantage_bound(1e6, 0.5) == 1.0
     for wrong in ((-0.1, 0.1), (1.0, 1.5), (math.nan, 0.1)):
-        with pytest.raises(InputError, match="epsilon is 0 or more"):
+        with pytest.raises(InputError, match="epsilon must be 0 or more, and delta from 0 to 1"):
             advantage_bound(*wrong)
