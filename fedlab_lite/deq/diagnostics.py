@@ -20,7 +20,7 @@ def _normal_like(key: PRNGKeyArray, z: PyTree[Float[ArrayLike, "B ..."]]) -> PyT
 
 def _needs_one(name: str, value: int) -> None:
     if value < 1:
-        raise InputError(f"{name} = {value}: at least 1 is needed")
+        raise InputError(f"{name} = {value}: must be at least 1")
 
 
 def jacobian_norm(
