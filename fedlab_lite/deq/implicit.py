@@ -188,7 +188,7 @@ def equilibrium(
     if not 0 < damping <= 1:
         raise InputError(f"damping = {damping}: must lie in (0, 1]")
     if budget is not None and (gradient == "unrolled" or (gradient == "implicit" and backward_solver == "gmres")):
-        raise InputError("a budget of iterations needs a solver that counts them: not gradient='unrolled', nor gmres")
+        raise InputError("a budget of iterations needs a solver that counts them; avoid gradient='unrolled' and gmres")
 
     z0 = jax.tree.map(lambda leaf: jax.lax.stop_gradient(jnp.asarray(leaf)), z0)
     if gradient == "unrolled":
