@@ -38,9 +38,9 @@ def project_linf(B: Float[ArrayLike, "..."], kappa: float = 0.95, *, axis: int =
       True
     """
     if not 0 < kappa < 1:
-        raise InputError(f"kappa = {kappa}: the radius must lie strictly between 0 and 1 for a contraction")
+        raise InputError(f"kappa = {kappa}: must lie strictly between 0 and 1 for a contraction")
     if jnp.ndim(B) != 2 or axis not in (0, 1):
-        raise InputError(f"a matrix and axis 0 or 1 are needed, not shape {jnp.shape(B)} and axis {axis}")
+        raise InputError(f"B must be a matrix and axis 0 or 1, got shape {jnp.shape(B)} and axis {axis}")
     size = jnp.abs(B)
     total = jnp.sum(size, axis=axis, keepdims=True)
     largest = jnp.max(size, axis=axis, keepdims=True, initial=0)
