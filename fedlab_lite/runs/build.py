@@ -65,7 +65,7 @@ def build_problem(settings: Settings) -> Problem:
 def _model(settings: Settings, federated: Federated) -> Model:
     """The network of the settings for these data; the error for a network that does not fit names those that do."""
     sequences = federated.task == "next_character"
-    why = f"{settings.model} gives one answer a row, and {settings.dataset} has one a character"
+    why = f"{settings.model} gives one answer per row, but {settings.dataset} has one label per character"
     try:
         options = dict(settings.model_options)
         model = make_model(settings.model, federated.input_shape, federated.num_classes, **options)
@@ -77,21 +77,21 @@ def _model(settings: Settings, federated: Federated) -> Model:
     if settings.model in others:  # it fits with other options
         raise InputError(why)
     raise InputError(
-        f"{why}. Networks that take {settings.dataset}, rows of shape {federated.input_shape}: {', '.join(others)}"
+        f"{why}. Networks that fit {settings.dataset} (rows of shape {federated.input_shape}): {', '.join(others)}"
     )
 
 
 def _check_budgets(settings: Settings, model: Model) -> None:
     if model.solve is None:
-        raise InputError(f"budgets are for equilibrium models; {settings.model} has no solver, leave them out")
+        raise InputError(f"budgets are for equilibrium models, but {settings.model} has no solver; leave budgets out")
     if max(settings.budgets) > model.solve.max_iter:
         raise InputError(
-            f"a client's budget is {max(settings.budgets)} iterations, but {settings.model} makes "
-            f"{model.solve.max_iter} at most; raise the model's max_iter or lower the budget"
+            f"a client's budget is {max(settings.budgets)} iterations, but {settings.model} makes at most "
+            f"{model.solve.max_iter}; raise the model's max_iter or lower the budget"
         )
     if settings.fusion.startswith("iterations") and model.solve.tol > 0:
         raise InputError(
-            f"fusion {settings.fusion!r} weighs clients by the iterations they make, but with tol = {model.solve.tol} "
+            f"fusion {settings.fusion!r} weighs clients by their iterations, but with tol = {model.solve.tol} "
             "samples stop before their budget is used up; set the model's tol to 0"
         )
 

@@ -192,7 +192,7 @@ def test_a_text_of_ones_own(folder):
     data = federated("verses", partition="natural", num_clients=2)
     assert (data.task, data.num_classes, data.x.dtype) == ("next_character", 9, np.int32)
     settings = Settings(dataset="verses", partition="natural", num_clients=2, model="mlp")
-    with pytest.raises(InputError, match=r"one a character.* Networks that take verses.*: transformer4"):
+    with pytest.raises(InputError, match=r"one label per character.* Networks that fit verses.*: transformer4"):
         runner.build_problem(settings)
 
 
