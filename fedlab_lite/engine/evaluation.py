@@ -141,7 +141,7 @@ def bigram_answer(problem: Problem) -> float:
     """
     data = problem.data
     if data.task != "next_character":
-        raise InputError(f"{data.name} is for {data.task}; a bigram model answers the next character of a text")
+        raise InputError(f"a bigram model predicts the next character of a text, but {data.name} is for {data.task}")
     y, counted = _labels(problem, data.y, data.size)
     followers = np.zeros((data.num_classes, data.num_classes))
     np.add.at(followers, (to_host(jnp.asarray(data.x)).reshape(y.shape), y), counted)

@@ -331,5 +331,7 @@ def test_a_bigram_model_by_hand():
     train, test = ([(np.array(x), np.array(y)) for x, y in rows] for rows in (train, test))
     data = Federated.stack(train, test, name="toy", source="toys", num_classes=4, task="next_character")
     assert bigram_answer(problem_of(data)) == pytest.approx((1 / 2 + 2 / 3) / 2)
-    with pytest.raises(InputError, match="toy is for classification; a bigram model answers the next character"):
+    with pytest.raises(
+        InputError, match="a bigram model predicts the next character of a text, but toy is for classification"
+    ):
         bigram_answer(problem_of(replace(data, task="classification")))
