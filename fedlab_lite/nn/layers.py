@@ -198,7 +198,9 @@ class GroupNorm(nnx.Module):
 
     def __init__(self, channels: int, groups: int = 8):
         if channels % groups:
-            raise InputError(f"{channels} channels do not make {groups} groups; choose a multiple of {groups}")
+            raise InputError(
+                f"{channels} channels cannot be divided into {groups} groups; choose a multiple of {groups}"
+            )
         self.scale = nnx.Param(jnp.ones(channels))
         self.offset = nnx.Param(jnp.zeros(channels))
         self.groups = groups
