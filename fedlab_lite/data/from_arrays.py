@@ -1,64 +1,67 @@
-"""A user's own arrays as data for clients: with the owner of each row, or as a pool that a partition divides."""
+"""A user's own arrays as a pool: with the owner of each row, or without."""
 
-import math
 from typing import Any
 
 import numpy as np
 
-from fedlab_lite.data.container import TASKS, Federated, Pool
 from fedlab_lite.data.partition import apportion
+from fedlab_lite.data.pool import TASKS, Pool, number_of_classes, wrong_classes, wrong_owners, wrong_rows
 from fedlab_lite.util import InputError, choose
 
 
-def rows_of_arrays(
-    x: Any, y: Any, *, name: str, task: str = "classification", num_classes: int | None = None
-) -> tuple[np.ndarray, np.ndarray, int]:
-    """Return `x [n, ...]` and `y [n, ...]` as NumPy arrays and the number of classes; raise `InputError` if unusable.
+def pool_of_arrays(
+    x: Any,
+    y: Any,
+    owners: Any = None,
+    *,
+    name: str,
+    num_classes: int | None = None,
+    task: str = "classification",
+    test_fraction: float = 0.2,
+    seed: int = 0,
+) -> Pool:
+    """Make a pool of `x [n, ...]` and `y [n, ...]`; `test_rows` says which rows are for testing.
 
-    >>> rows_of_arrays([[0.5], [1.5]], [0, 2], name="mine")
+    Without `owners`, the share `test_fraction` of each class (of a regression: of all rows) is for testing.
+
+    >>> pool_of_arrays([[0.5], [1.5]], [0, 2], name="mine")
     Traceback (most recent call last):
-    fedlab_lite.util.errors.InputError: mine: the labels are 0, 2, and no row has 1; number them 0, 1, ... without \
-gaps (numpy.unique(y, return_inverse=True)[1] does), or give num_classes
+    fedlab_lite.util.errors.InputError: mine: the labels y are 0, 2, and no row has 1; number the classes 0, 1, ... \
+(numpy.unique(y, return_inverse=True)[1] does) without gaps, or give num_classes
     """
     choose("task", task, TASKS)
     if y is None:
         raise InputError(f"{name}: x came without y; call federated(x, y, owners=...), or give a data set's name")
     x, y = np.asarray(x), np.asarray(y)
-    if x.ndim < 2 or y.ndim < 1 or len(x) != len(y):
-        raise InputError(
-            f"{name}: x has shape {x.shape} and y {y.shape}; both need one row a sample, x `[n, ...]` and y `[n]`"
-        )
-    if len(x) == 0:
-        raise InputError(f"{name}: x and y have no rows")
-    for array, what in ((x, "x"), (y, "y")):
-        if array.dtype.kind == "f" and not np.isfinite(array).all():
-            row = int(np.argwhere(~np.isfinite(array))[0, 0])
-            raise InputError(f"{name}: row {row} of {what} holds NaN or infinity; remove or repair it")
-    if x.dtype.kind not in "fiub":
-        raise InputError(f"{name}: x is {x.dtype}; convert it to uint8 pixels or floats")
-    if task == "regression":
-        return x, y, num_classes or math.prod(y.shape[1:])
-    if y.dtype.kind not in "iu":
-        raise InputError(
-            f"{name}: the labels are {y.dtype}; number the classes 0, 1, ... (numpy.unique(y, return_inverse=True)[1] "
-            "does), or, if they are no labels but numbers to be fitted, give task='regression'"
-        )
-    if task == "classification" and y.ndim > 1:
-        raise InputError(f"{name}: y has shape {y.shape}; a classification needs one label a row, `[n]`")
-    classes = np.unique(y)
-    if classes[0] < 0 or (num_classes and classes[-1] >= num_classes):
-        raise InputError(
-            f"{name}: labels run from {classes[0]} to {classes[-1]}; they must lie in 0 ... "
-            f"{(num_classes or len(classes)) - 1}; renumber them or give the right num_classes"
-        )
-    if num_classes is None and task == "classification" and classes[-1] >= len(classes):
-        some = ", ".join(map(str, classes[:5])) + ", ..." * (len(classes) > 5)
-        missing = int(np.argmax(classes != np.arange(len(classes))))
-        raise InputError(
-            f"{name}: the labels are {some}, and no row has {missing}; number them 0, 1, ... without gaps "
-            "(numpy.unique(y, return_inverse=True)[1] does), or give num_classes"
-        )
-    return x, y, num_classes or int(classes[-1]) + 1
+    wrong = wrong_rows(x, y, task, num_classes)
+    if not wrong and task == "classification":
+        wrong = wrong_classes(y, known=num_classes is not None)
+    if not wrong and owners is not None:
+        owners = np.asarray(owners)
+        wrong = wrong_owners(owners, len(x))
+    if wrong:
+        raise InputError(f"{name}: {wrong[0]}")
+    source = "own arrays"
+    if owners is not None:
+        source = f"own arrays, {len(np.unique(owners))} owners"
+        held = test_rows(owners, test_fraction, seed)
+        if lonely := np.setdiff1d(owners[~held], owners[held]).tolist():
+            raise InputError(
+                f"{name}: owner {lonely[0]} has one row, which cannot both train and test; leave such owners out, or "
+                "join them to others"
+            )
+    else:
+        check_test_fraction(test_fraction)
+        labels = y if task == "classification" else np.zeros(len(y), int)
+        classes, counts = np.unique(labels, return_counts=True)
+        total = min(max(1, round(test_fraction * len(y))), len(y) - 1)
+        rng, held = np.random.default_rng([seed, 5]), np.zeros(len(y), bool)
+        for label, count in zip(classes, apportion(counts, total), strict=True):
+            held[rng.choice(np.flatnonzero(labels == label), count, replace=False)] = True
+    rows = {"x_train": x[~held], "y_train": y[~held], "x_test": x[held], "y_test": y[held]}
+    if owners is not None:
+        rows |= {"owner_train": owners[~held], "owner_test": owners[held]}
+    return Pool(**rows, name=name, source=source, num_classes=num_classes or number_of_classes(y, task), task=task)
 
 
 def check_test_fraction(test_fraction: float) -> None:
@@ -67,64 +70,16 @@ def check_test_fraction(test_fraction: float) -> None:
         raise InputError(f"test_fraction is {test_fraction}; give one between 0 and 1, for example 0.2")
 
 
-def by_owners(
-    x: np.ndarray,
-    y: np.ndarray,
-    owners: Any,
-    *,
-    name: str,
-    num_classes: int,
-    task: str = "classification",
-    test_fraction: float = 0.2,
-    seed: int = 0,
-) -> Federated:
-    """Make one client per owner, in the order of `numpy.unique(owners)`; rows keep their order.
+def test_rows(groups: np.ndarray, test_fraction: float, seed: int) -> np.ndarray:
+    """Draw the test rows, `[n]` bool: a share of each group of rows, at least one, and never all of a group.
 
-    Of each client's n rows round(`test_fraction` n), but at least one and not all, become test rows, drawn by
-    `numpy.random.default_rng([seed, 5, client])`.
+    Of the n rows of group k, in the order of `numpy.unique(groups)`, round(`test_fraction` n) are drawn by
+    `numpy.random.default_rng([seed, 5, k])`.
     """
     check_test_fraction(test_fraction)
-    owners = np.asarray(owners)
-    if owners.shape != (len(x),):
-        raise InputError(
-            f"{name}: owners has shape {owners.shape}, but there are {len(x)} rows; give one owner a row, `[{len(x)}]`"
-        )
-    if owners.dtype.kind not in "iubUS":
-        raise InputError(f"{name}: owners are {owners.dtype}; name them by integers or by strings (owners.astype(str))")
-    names, place = np.unique(owners, return_inverse=True)
-    train, test = [], []
-    for client, owner in enumerate(names):
-        rows = np.flatnonzero(place == client)
-        if len(rows) < 2:
-            raise InputError(
-                f"{name}: owner {owner!s} has one row, which cannot both train and test; leave such owners out, or "
-                "join them to others"
-            )
+    held = np.zeros(len(groups), bool)
+    for k, group in enumerate(np.unique(groups)):
+        rows = np.flatnonzero(groups == group)
         count = min(max(1, round(test_fraction * len(rows))), len(rows) - 1)
-        held = np.zeros(len(rows), bool)
-        held[np.random.default_rng([seed, 5, client]).choice(len(rows), count, replace=False)] = True
-        train.append((x[rows[~held]], y[rows[~held]]))
-        test.append((x[rows[held]], y[rows[held]]))
-    source = f"own arrays, {len(names)} owners"
-    return Federated.stack(train, test, name=name, source=source, num_classes=num_classes, task=task)
-
-
-def pool_of_arrays(
-    x: np.ndarray,
-    y: np.ndarray,
-    *,
-    name: str,
-    num_classes: int,
-    task: str = "classification",
-    test_fraction: float = 0.2,
-    seed: int = 0,
-) -> Pool:
-    """Make a pool of the rows, with a random share of each class (of a regression: of all rows) as test rows."""
-    check_test_fraction(test_fraction)
-    labels = y if task == "classification" else np.zeros(len(y), int)
-    classes, counts = np.unique(labels, return_counts=True)
-    total = min(max(1, round(test_fraction * len(y))), len(y) - 1)
-    rng, held = np.random.default_rng([seed, 5]), np.zeros(len(y), bool)
-    for label, count in zip(classes, apportion(counts, total), strict=True):
-        held[rng.choice(np.flatnonzero(labels == label), count, replace=False)] = True
-    return Pool(x[~held], y[~held], x[held], y[held], name, "own arrays", num_classes, task)
+        held[np.random.default_rng([seed, 5, k]).choice(rows, count, replace=False)] = True
+    return held

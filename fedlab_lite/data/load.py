@@ -4,15 +4,13 @@ from typing import Any
 
 import numpy as np
 
-from fedlab_lite.data import motion, roles, sources, synthetic, which
-from fedlab_lite.data.container import Federated, Pool
-from fedlab_lite.data.from_arrays import by_owners, pool_of_arrays, rows_of_arrays
+from fedlab_lite.data import motion, roles, synthetic, which
+from fedlab_lite.data.container import Federated
+from fedlab_lite.data.from_arrays import pool_of_arrays
 from fedlab_lite.data.partition import apportion, by_class_cycle, by_label, check_num_clients, dirichlet, iid, natural
 from fedlab_lite.data.partition_deprl import dirichlet_capped
-from fedlab_lite.data.which import DATASETS, EMBEDDED
+from fedlab_lite.data.pool import Pool
 from fedlab_lite.util import InputError, choose
-
-__all__ = ["DATASETS", "EMBEDDED", "PARTITIONS", "Federated", "Pool", "federated"]
 
 PARTITIONS = ("iid", "by_label", "by_class_cycle", "dirichlet", "dirichlet_capped", "natural")
 
@@ -74,42 +72,39 @@ def federated(
       >>> federated(x, y, partition="iid", num_clients=4).size.tolist()
       [6, 6, 6, 6]
     """
-    if isinstance(dataset, str):
+    by_name = isinstance(dataset, str)
+    if by_name:
         if y is not None or owners is not None:
             raise InputError(f"data set {dataset!r} has labels of its own; give y and owners with an array x alone")
-        which.check(dataset)
+        name = dataset
     else:
-        x, y, num_classes = rows_of_arrays(dataset, y, name=name, task=task, num_classes=num_classes)
-        own = {"name": name, "num_classes": num_classes, "task": task, "test_fraction": test_fraction, "seed": seed}
+        about = {"name": name, "num_classes": num_classes, "task": task, "test_fraction": test_fraction, "seed": seed}
+        pool = pool_of_arrays(dataset, y, owners, **about)
         if owners is not None:
-            _check_alone(partition, num_clients, train_size, test_size, common_test, shared_size)
-            return by_owners(x, y, owners, **own)
-        if task == "regression" and (partition not in ("iid", None) or train_size or test_size or shared_size):
+            if partition is not None or num_clients is not None:
+                raise InputError("owners say who has which row; leave partition and num_clients out")
+            partition, num_clients = "natural", len(np.unique(pool.owner_train))
+        elif task == "regression" and (partition not in ("iid", None) or train_size or test_size or shared_size):
             raise InputError(
                 "a regression has no classes to deal or keep rows by: partition 'iid' and no sizes, or owners"
             )
     if partition is None or num_clients is None:
-        alone = "" if isinstance(dataset, str) else ", or owners, who has which row"
+        alone = "" if by_name else ", or owners, who has which row"
         raise InputError(f"give partition (one of {', '.join(PARTITIONS)}) and num_clients{alone}")
     choose("partition", partition, PARTITIONS)
     check_num_clients(num_clients)
     for kind, size in (("train_size", train_size), ("test_size", test_size)):
         if size is not None and size < num_clients:
             raise InputError(f"{kind} is {size}, which leaves some of {num_clients} clients with nothing; raise it")
+    if partition in ("by_class_cycle", "natural") and (common_test or shared_size):
+        raise InputError(f"partition {partition!r} deals all samples; leave common_test and shared_size out")
     if partition == "by_class_cycle":
-        if common_test or shared_size:
-            raise InputError("partition 'by_class_cycle' pools all samples; leave common_test and shared_size out")
         train_size, test_size = _seven_to_three(num_clients, train_size, test_size)
-    users = num_clients if partition == "natural" else motion.NUM_USERS
-    if isinstance(dataset, str):
-        name = dataset
+    if by_name:
+        users = num_clients if partition == "natural" else motion.NUM_USERS
         pool = _load(dataset, num_clients, users, train_size and train_size + shared_size, test_size, seed)
-    else:
-        pool = pool_of_arrays(x, y, **own)
     shared_x = None
     if partition == "natural":
-        if common_test or shared_size:
-            raise InputError("common_test and shared_size are for pooled data; with partition 'natural' leave them out")
         train, test = _by_owner(pool, num_clients, train_size, test_size, seed)
     elif pool.task == "next_character":
         raise InputError(f"{name} are sequences and dealt by role: partition is {partition!r}, make it 'natural'")
@@ -157,14 +152,6 @@ def federated(
     )
 
 
-def _check_alone(partition, num_clients, train_size, test_size, common_test, shared_size) -> None:
-    """Raise `InputError` if an argument is given that `owners` already determines."""
-    given = {"partition": partition, "num_clients": num_clients, "train_size": train_size, "test_size": test_size}
-    given |= {"common_test": common_test or None, "shared_size": shared_size or None}
-    if names := [name for name, value in given.items() if value is not None]:
-        raise InputError(f"owners say who has which row; leave {', '.join(names)} out")
-
-
 def _seven_to_three(num_clients: int, train_size: int | None, test_size: int | None) -> tuple[int | None, int | None]:
     """Both sizes, or None for both: equally many rows per client, 70 % for training unless both sizes are given."""
     for name, size in (("train_size", train_size), ("test_size", test_size)):
@@ -203,7 +190,7 @@ def _shared(y: np.ndarray, size: int, alpha: float, seed: int) -> np.ndarray:
 def _load(dataset: str, num_clients: int, users: int, train_size: int | None, test_size: int | None, seed: int) -> Pool:
     kind, name = which.kind_of(dataset), which.split(dataset)[1]
     if kind != "embedded":
-        return sources.load(name, kind)
+        return which.load(dataset)
     if name == "glyphs":
         return synthetic.glyphs(num_clients, seed=seed)
     if name == "roles":
