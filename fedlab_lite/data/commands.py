@@ -42,6 +42,8 @@ def status() -> list[Status]:
 
 def data(args: argparse.Namespace) -> None:
     """Run `fedlab data ACTION`."""
+    if args.name is None and args.action != "status":
+        raise InputError(f"say which data set or file to {args.action}: fedlab data {args.action} NAME")
     {"status": data_status, "fetch": data_fetch, "check": data_check, "import": data_import}[args.action](args)
 
 
@@ -55,14 +57,10 @@ def data_status(args: argparse.Namespace) -> None:
 
 
 def data_fetch(args: argparse.Namespace) -> None:
-    if args.name is None:
-        raise InputError(f"say which data set to fetch: {', '.join(sources.SOURCES)}")
     print(*sources.fetch(args.name), sep="\n")
 
 
 def data_check(args: argparse.Namespace) -> None:
-    if args.name is None:
-        raise InputError("say which file to check: fedlab data check FILE.npz")
     pool = npz.read(Path(args.name))
     x = pool.x_train
     print(f"{args.name}: {pool.describe()}\n{pool.task}; x runs from {x.min():g} to {x.max():g}")
@@ -71,25 +69,21 @@ def data_check(args: argparse.Namespace) -> None:
 
 
 def data_import(args: argparse.Namespace) -> None:
-    if args.name is None:
-        raise InputError("say what to import: a .csv, a .parquet, or a folder of images")
     source = Path(args.name)
     output = args.output or npz.own_file(source.stem)
     options = {name: getattr(args, name) for name in ("label", "owner", "split", "test_fraction", "size")}
     pool, labels = import_tables.import_data(source, output, **options)
     print(f"{output}: {pool.describe()}")
     print(f"labels: {', '.join(f'{number} {word}' for number, word in enumerate(labels))}")
-    if output.resolve().parent == data_dir().resolve():
-        print(f"a data set by the name of {output.stem!r}, for example -p dataset {output.stem}")
-    else:
-        print(f"put it into {data_dir()} (FEDLAB_DATA), and {output.stem!r} is a data set")
+    print(f"in {data_dir()} (FEDLAB_DATA) it is a data set by its name, for example -p dataset {output.stem}")
 
 
 def _size(text: str) -> tuple[int, int]:
     """Parse '32' or '32x48' as height and width."""
     height, _, width = text.partition("x")
-    if min(size := (int(height), int(width or height))) < 1:
-        raise ValueError
+    size = int(height), int(width or height)
+    if min(size) < 1:
+        raise ValueError  # argparse says which argument it was
     return size
 
 

@@ -14,6 +14,7 @@ from fedlab_lite.data.pooled_rows import POOL_BEYOND, Rows, counted, is_rows
 from fedlab_lite.data.text import PAD
 from fedlab_lite.util import InputError, choose, sha256_of_arrays
 
+Pair = tuple[np.ndarray, np.ndarray]  # x and y of one client
 _ARRAYS = ("x", "y", "size", "test_x", "test_y", "test_size", "shared_x", "budget")
 _STATIC = ("name", "source", "num_classes", "task")
 
@@ -62,8 +63,8 @@ class Federated:
     @classmethod
     def stack(
         cls,
-        train: Sequence[tuple[np.ndarray, np.ndarray]],
-        test: Sequence[tuple[np.ndarray, np.ndarray]],
+        train: Sequence[Pair],
+        test: Sequence[Pair],
         *,
         name: str,
         source: str,
@@ -190,18 +191,11 @@ class Federated:
         A further column, 'padding', is the share of padding among the stacked rows of training and test. A regression
         has no classes, so its summary has no such columns.
         """
-        rows = int(np.sum(self.size)) + int(np.sum(self.test_size))
+        train, test = int(np.sum(self.size)), int(np.sum(self.test_size))
         places = sum(y.shape[0] * y.shape[1] for y in (self.y, self.test_y))
-        summary = {
-            "name": self.name,
-            "source": self.source,
-            "clients": self.num_clients,
-            "train": int(np.sum(self.size)),
-            "test": int(np.sum(self.test_size)),
-            "mean": round(float(np.mean(self.size)), 1),
-            "std": round(float(np.std(self.size)), 1),
-            "padding": round(1 - rows / places, 3),
-        }
+        summary = {"name": self.name, "source": self.source, "clients": self.num_clients, "train": train, "test": test}
+        summary |= {"mean": round(float(np.mean(self.size)), 1), "std": round(float(np.std(self.size)), 1)}
+        summary |= {"padding": round(1 - (train + test) / places, 3)}
         if self.task == "regression":
             return summary
         padding = {PAD} if self.task == "next_character" else set()  # not a class
@@ -231,9 +225,7 @@ def _narrow(array: np.ndarray) -> np.ndarray:
     return array.astype({"f8": np.float32, "i8": np.int32, "u8": np.uint32}.get(array.dtype.str[1:], array.dtype))
 
 
-def _pad(
-    part: list[tuple[np.ndarray, np.ndarray]], y_type: np.dtype
-) -> tuple[np.ndarray | Rows, np.ndarray, np.ndarray]:
+def _pad(part: list[Pair], y_type: np.dtype) -> tuple[np.ndarray | Rows, np.ndarray, np.ndarray]:
     size = np.array([len(x) for x, _ in part], np.int32)
     x_type, places = _narrow(part[0][0][:0]).dtype, len(part) * int(size.max())
 

@@ -4,6 +4,7 @@ Each reader takes open files and returns the arrays of a `Pool` by name: `x_trai
 `owner_train` and `owner_test` where samples have owners. It may raise any error for a damaged file.
 """
 
+import io
 import pickle
 import re
 import tarfile
@@ -19,6 +20,13 @@ from fedlab_lite.data import text
 Files = Sequence[Any]  # open files; of HDF5 also paths
 Arrays = dict[str, np.ndarray]
 PARTS = ("train", "test")
+
+
+def members(archive: Any, names: Sequence[str]) -> Files:
+    """The files `names` of a tar archive, in memory: one pass, because to go back would decompress it again."""
+    with tarfile.open(fileobj=archive) as found:
+        content = {k: found.extractfile(each).read() for each in found if (k := Path(each.name).name) in names}
+    return [io.BytesIO(content[name]) for name in names]
 
 
 def read_idx(files: Files) -> Arrays:
@@ -42,11 +50,8 @@ class _ArraysOnly(pickle.Unpickler):
 
 def read_cifar(files: Files, *, train: tuple[str, ...], test: tuple[str, ...], label: bytes) -> Arrays:
     """Read CIFAR (Krizhevsky 2009): pickled batches in a .tar.gz, rows of 3072 bytes, plane by plane."""
-    batches, arrays = {}, {}
-    with tarfile.open(fileobj=files[0]) as archive:
-        for member in archive:
-            if (name := Path(member.name).name) in train + test:
-                batches[name] = _ArraysOnly(archive.extractfile(member), encoding="bytes").load()
+    opened = zip(train + test, members(files[0], train + test), strict=True)
+    batches, arrays = {name: _ArraysOnly(file, encoding="bytes").load() for name, file in opened}, {}
     for part, names in zip(PARTS, (train, test), strict=True):
         x = np.concatenate([batches[name][b"data"] for name in names])
         arrays[f"x_{part}"] = np.ascontiguousarray(x.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1))
@@ -91,29 +96,22 @@ def read_shakespeare(files: Files) -> Arrays:
 
 
 ACTIVITIES = ("call", "hop", "typing", "walk", "wave")  # of HARBox; y numbers them
-_WINDOW, _AXES = 100, 9  # two seconds at 50 Hz; accelerometer, gyroscope and magnetometer along x, y and z
 
 
 def read_harbox(files: Files) -> Arrays:
     """Read HARBox (Ouyang et al. 2021): a .zip of <user>/<Activity>_train.txt, each line a time and nine readings.
 
-    A window is a hundred lines without their times, otherwise as recorded: x is float32 `[n, 900]`. Of the n windows of
-    each user floor(n / 5) + 1 are for testing. They are the ones that DePRL's code draws (scikit-learn's
+    A window is a hundred lines, two seconds, without their times: x is float32 `[n, 900]`. Of the n windows of each
+    user floor(n / 5) + 1 are for testing. They are the ones that DePRL's code draws (scikit-learn's
     `train_test_split`, seed 0). Owners are the numbers of the users: all of them, while that code reads 1 ... 120.
     """
     found: dict[int, dict[int, np.ndarray]] = {}
     with zipfile.ZipFile(files[0]) as archive:
         for name in archive.namelist():
             if match := re.fullmatch(r"(?:.*/)?(\d+)/([^/.]+)_train\.txt", name):
-                if (activity := match[2].lower()) not in ACTIVITIES:
-                    raise ValueError(f"{name}: the activities are {', '.join(ACTIVITIES)}")
-                try:
-                    windows = _windows(archive.read(name))
-                except ValueError as error:
-                    raise ValueError(f"{name}: {error}") from error
-                found.setdefault(int(match[1]), {})[ACTIVITIES.index(activity)] = windows
-    if not found:
-        raise ValueError("it holds no <user>/<Activity>_train.txt")
+                lines = np.loadtxt(archive.read(name).decode("ascii").splitlines(), np.float32, ndmin=2)
+                windows = lines[:, 1:].reshape(-1, 900)  # without the times
+                found.setdefault(int(match[1]), {})[list(ACTIVITIES).index(match[2].lower())] = windows
     arrays: dict[str, list[np.ndarray]] = {}
     for user, by_activity in sorted(found.items()):
         x = np.concatenate([windows for _, windows in sorted(by_activity.items())])
@@ -124,18 +122,3 @@ def read_harbox(files: Files) -> Arrays:
             for kind, array in (("x", x), ("y", y), ("owner", np.full(len(x), user, np.int32))):
                 arrays.setdefault(f"{kind}_{part}", []).append(array[rows])
     return {key: np.concatenate(parts) for key, parts in arrays.items()}
-
-
-def _windows(content: bytes) -> np.ndarray:
-    """Parse text into windows, float32 `[n, 900]`; raise `ValueError` where the text is wrong."""
-    if not content.strip():
-        raise ValueError("it is empty")
-    lines = np.loadtxt(content.decode("ascii").splitlines(), np.float32, ndmin=2)
-    if lines.shape[1] != 1 + _AXES:
-        raise ValueError(f"a line has {lines.shape[1]} numbers, not {1 + _AXES}")
-    if len(lines) % _WINDOW:
-        raise ValueError(f"its {len(lines)} lines are no whole number of windows of {_WINDOW}")
-    readings = lines[:, 1:]
-    if not np.isfinite(readings).all():
-        raise ValueError(f"line {1 + int(np.argwhere(~np.isfinite(readings))[0, 0])} holds NaN or infinity")
-    return readings.reshape(-1, _WINDOW * _AXES)

@@ -7,8 +7,7 @@ import numpy as np
 
 from fedlab_lite.data import npz
 from fedlab_lite.data.formats import PARTS, Arrays
-from fedlab_lite.data.from_arrays import test_rows
-from fedlab_lite.data.pool import Pool
+from fedlab_lite.data.pool import Pool, check_test_fraction, held_out
 from fedlab_lite.util import InputError, choose, write_atomic
 
 TABLES = (".csv", ".parquet")
@@ -33,7 +32,7 @@ def import_data(
 
     Args:
       split: a column of a table that says 'train' or 'test'. None: `test_fraction` of the rows of each owner, or of
-        each class where there are no owners, but at least one, is for testing, see `from_arrays.test_rows`.
+        each class where there are no owners, but at least one, is for testing, see `pool.held_out`.
 
     Raises: `InputError`, which lists all problems, and `OutputError`.
 
@@ -49,6 +48,7 @@ def import_data(
         raise InputError(f"{output}: a data set is a file <name>.npz; give --output that ending")
     if output.exists() or output.is_symlink():
         raise InputError(f"{output} is there already; move it away, or choose another --output")
+    check_test_fraction(test_fraction)
     if source.is_dir():
         columns = _images(source, size)
     elif source.suffix in TABLES:
@@ -59,7 +59,7 @@ def import_data(
     columns["y"] = y.astype(np.int32)
     is_test = columns.pop("test", None)
     if is_test is None:
-        is_test = test_rows(columns.get("owner", y), test_fraction, seed=0)
+        is_test = held_out(columns.get("owner", y), test_fraction, seed=0)
     parts = zip(PARTS, (~is_test, is_test), strict=True)
     arrays = {f"{kind}_{part}": column[rows] for part, rows in parts for kind, column in columns.items()}
     pool = npz.pool_of(arrays, output)

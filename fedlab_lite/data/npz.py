@@ -3,8 +3,6 @@
     x_train, x_test          one row per sample: `[n, features]`, or `[n, height, width]` with or without `channels`
     y_train, y_test          the label of each row, `[n]`: 0 ... k-1
     owner_train, owner_test  whose each row is, `[n]`, if known: numbers or names (partition 'natural')
-    task                     'classification' (the default) or 'next_character': x and y are ids `[n, length]`, with
-                             0 for padding, which stands last and at the same places of both; owners are required
 
 An error lists all problems of a file at once. Nothing is unpickled.
 """
@@ -13,18 +11,15 @@ import os
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from fedlab_lite.data.formats import PARTS, Arrays
-from fedlab_lite.data.pool import Pool, number_of_classes, wrong_classes, wrong_ids, wrong_owners, wrong_rows
-from fedlab_lite.data.text import PAD
-from fedlab_lite.util import CorruptFileError, InputError, MissingDataError, choose, data_dir
+from fedlab_lite.data.pool import Pool, wrong_classes, wrong_owners, wrong_rows
+from fedlab_lite.util import CorruptFileError, InputError, MissingDataError, data_dir
 
 KEYS = ("x_train", "y_train", "x_test", "y_test")
 OWNERS = ("owner_train", "owner_test")
-TASKS = ("classification", "next_character")
 KNOWN_COPIES = {  # digest of a pool -> the source that it is named by
     "902491f3c3e3ab713c864b577b3691b4b303d9f3f2bf6fff0a37eb87494873b3": "cifar10 (jpeg copy)",
 }
@@ -50,11 +45,8 @@ def own_names() -> list[str]:
 
 def stamp(path: Path) -> tuple[int, int] | None:
     """The time of change and the size of a file, which change when it does; None if there is no file."""
-    try:
-        about = os.stat(path)
-    except OSError:
-        return None
-    return about.st_mtime_ns, about.st_size
+    about = path.stat() if path.is_file() else None
+    return about and (about.st_mtime_ns, about.st_size)
 
 
 def unreadable(path: object, error: Exception) -> CorruptFileError:
@@ -65,17 +57,17 @@ def unreadable(path: object, error: Exception) -> CorruptFileError:
     )
 
 
-def read(path: Path, **published: Any) -> Pool:
+def read(path: Path, num_classes: int | None = None) -> Pool:
     """Read a file; raise `InputError` that lists all its problems, or `CorruptFileError` if it is damaged.
 
     Args:
-      published: `num_classes` and `task` of the published data set of that name, whose labels need not all occur.
+      num_classes: of the published data set of that name, whose labels need not all occur.
     """
-    return _read(path, stamp(path), **published)
+    return _read(path, num_classes, stamp(path))
 
 
 @lru_cache(maxsize=1)
-def _read(path: Path, _stamp: tuple | None, **published: Any) -> Pool:
+def _read(path: Path, num_classes: int | None, _stamp: tuple | None) -> Pool:
     if not os.path.lexists(path):
         raise MissingDataError(f"{path} is not there. `fedlab data import --help` says how to make one")
     if not path.is_file():
@@ -92,74 +84,36 @@ def _read(path: Path, _stamp: tuple | None, **published: Any) -> Pool:
                     wrong.append(f"{key} holds Python objects; save plain numbers")
     except Exception as error:  # NumPy, zipfile and zlib raise many kinds of error for a damaged file
         raise unreadable(path, error) from error
-    return pool_of(arrays, path, wrong, **published)
+    return pool_of(arrays, path, wrong, num_classes)
 
 
-def pool_of(
-    arrays: Arrays,
-    path: Path,
-    wrong: Sequence[str] = (),
-    num_classes: int | None = None,
-    task: str = "classification",
-) -> Pool:
+def pool_of(arrays: Arrays, path: Path, wrong: Sequence[str] = (), num_classes: int | None = None) -> Pool:
     """Make a pool of the arrays of the file `path`; raise `InputError` that lists all problems and `wrong`."""
-    arrays = dict(arrays)
-    if (given := arrays.pop("task", None)) is not None:
-        task = str(given)
-        choose(f"task of {path}", task, TASKS)
     wrong = [*wrong, *(f"it holds {key!r}, which is no part of a data set" for key in arrays.keys() - {*KEYS, *OWNERS})]
     if missing := [key for key in KEYS if key not in arrays and not any(key in each for each in wrong)]:
         wrong.append(f"it has no {', '.join(missing)} (it has {', '.join(arrays) or 'nothing'})")
-    wrong += _wrong(arrays, task, num_classes)
-    if wrong:
-        raise InputError(f"{path} is no data set:" + "".join(f"\n  - {each}" for each in wrong))
-    for key in KEYS:
-        if task == "next_character":
-            arrays[key] = arrays[key].astype(np.int32)
-        elif key[0] == "x" and arrays[key].ndim == 3:  # grey images without a channel axis
-            arrays[key] = arrays[key][..., None]
-    if num_classes is None:
-        num_classes = max(number_of_classes(arrays[key], task) for key in (KEYS if task in TASKS[1:] else KEYS[1::2]))
-    pool = Pool(**arrays, name=path.stem, source="", num_classes=num_classes, task=task)
-    digest = pool.digest()
-    return pool._replace(source=KNOWN_COPIES.get(digest, f"own file {path.name}, sha256 {digest[:12]}"))
-
-
-def _wrong(arrays: Arrays, task: str, num_classes: int | None) -> list[str]:
-    """List the problems of the arrays that are there."""
-    wrong, given = [], [key for key in OWNERS if key in arrays]
+    if len({*OWNERS} & arrays.keys()) == 1:
+        wrong.append(f"it has only one of {' and '.join(OWNERS)}; give both or neither")
     for part in PARTS:
         x, y, owners = (arrays.get(f"{kind}_{part}") for kind in ("x", "y", "owner"))
         if x is not None and y is not None:
-            found = wrong_rows(x, y, task, num_classes, f"_{part}")
-            wrong += found or (_wrong_text(x, y, num_classes, part) if task == "next_character" else [])
+            wrong += wrong_rows(x, y, "classification", num_classes, f"_{part}")
         if x is not None and owners is not None:
             wrong += wrong_owners(owners, len(np.atleast_1d(x)), f"owner_{part}")
-    if len(given) == 1:
-        wrong.append(f"it has only one of {' and '.join(OWNERS)}; give both or neither")
-    if not given and task == "next_character":
-        wrong.append(f"it has no {' and '.join(OWNERS)}; sequences are dealt by role, so give both")
-    if wrong or not {*KEYS} <= arrays.keys():
-        return wrong
-    (x, y), (test_x, test_y) = ((arrays[f"x_{part}"], arrays[f"y_{part}"]) for part in PARTS)
-    if x.shape[1:] != test_x.shape[1:] or (x.dtype != test_x.dtype and task == "classification"):
-        forms = [f"{each.dtype} {each.shape[1:]}" for each in (x, test_x)]
-        wrong.append(f"a row of x_train is {forms[0]}, one of x_test {forms[1]}; bring both to one form")
-    if given and not len(np.intersect1d(arrays[OWNERS[0]], arrays[OWNERS[1]])):
-        wrong.append("no owner has rows for training and for testing, so nobody could be a client")
-    if task == "classification":
+    x, y, test_x, test_y = (arrays.get(key, np.zeros(0)) for key in KEYS)
+    if not wrong:
+        if (x.dtype, x.shape[1:]) != (test_x.dtype, test_x.shape[1:]):
+            forms = [f"{each.dtype} {each.shape[1:]}" for each in (x, test_x)]
+            wrong.append(f"a row of x_train is {forms[0]}, one of x_test {forms[1]}; bring both to one form")
         wrong += wrong_classes(y, "y_train", known=bool(num_classes)) + wrong_classes(test_y, "y_test", known=True)
         if not num_classes and len(extra := np.setdiff1d(test_y, y)):
             wrong.append(f"y_test has label {extra[0]}, which no training row has")
         if not num_classes and len(np.unique(y)) < 2:
             wrong.append("y_train has one label alone; there is nothing to tell apart")
-    return wrong
-
-
-def _wrong_text(x: np.ndarray, y: np.ndarray, num_classes: int | None, part: str) -> list[str]:
-    if x.ndim != 2 or x.shape != y.shape:
-        return [f"x_{part} {x.shape} and y_{part} {y.shape} must both be ids [n, length], a row a sequence"]
-    wrong = wrong_ids(x, f"x_{part}", num_classes)
-    if ((x == PAD) != (y == PAD)).any() or (x[:, 0] == PAD).any():
-        wrong.append(f"padding (id 0) must stand at the same places of x_{part} and y_{part}, last")
-    return wrong
+    if wrong:
+        raise InputError(f"{path} is no data set:" + "".join(f"\n  - {each}" for each in wrong))
+    if x.ndim == 3:  # grey images without a channel axis
+        arrays = arrays | {"x_train": x[..., None], "x_test": test_x[..., None]}
+    pool = Pool(**arrays, name=path.stem, source="", num_classes=num_classes or int(y.max()) + 1)
+    digest = pool.digest()
+    return pool._replace(source=KNOWN_COPIES.get(digest, f"own file {path.name}, sha256 {digest[:12]}"))

@@ -8,10 +8,10 @@ import gzip
 import hashlib
 import http.client
 import io
-import tarfile
+import tomllib
 import urllib.request
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -23,16 +23,16 @@ from fedlab_lite.util import CorruptFileError, FedlabError, MissingDataError, ch
 
 @dataclass(frozen=True)
 class Source:
-    """The place where a data set is published, and the reader of its files."""
+    """An entry of `sources.toml`, which says what the fields are, and the reader of its files."""
 
-    url: str  # of the folder
-    files: dict[str, str]  # name: MD5 or SHA-256 of the file as published; of a .gz (not .tar.gz) of its content
+    url: str
+    files: dict[str, str]
     read: Callable[[formats.Files], formats.Arrays]
     num_classes: int
     megabytes: int
-    unpacked: tuple[str, ...] = ()  # files that `read` takes, from the archive or beside it (no published checksum)
+    unpacked: Sequence[str] = ()
     task: str = "classification"
-    package: str = ""  # name of the package in Debian and Ubuntu
+    package: str = ""
     package_dir: str = ""
 
 
@@ -52,8 +52,7 @@ def load(name: str) -> Pool:
     kind, paths = there(name)
     source, words = SOURCES[name], describe(name)
     try:
-        files = _opened(name, kind, paths)
-        arrays = source.read(files)
+        arrays = source.read(_opened(name, kind, paths))
     except FedlabError:
         raise
     except Exception as error:  # a reader may raise anything for a damaged or crafted file
@@ -100,11 +99,8 @@ def _opened(name: str, kind: str, paths: list[Path]) -> formats.Files:
     if kind == "unpacked":
         return paths
     files = [io.BytesIO(verified(name, path.name, path.read_bytes(), path)) for path in paths]
-    if not SOURCES[name].unpacked:
-        return files
-    with tarfile.open(fileobj=files[0]) as archive:
-        members = {Path(member.name).name: member for member in archive if member.isfile()}
-        return [io.BytesIO(archive.extractfile(members[each]).read()) for each in SOURCES[name].unpacked]  # type: ignore
+    inside = SOURCES[name].unpacked
+    return formats.members(files[0], inside) if inside else files
 
 
 def verified(name: str, file: str, content: bytes, where: object) -> bytes:
@@ -140,7 +136,7 @@ def fetch(name: str) -> list[Path]:
             continue
         url = source.url + path.name
         try:
-            with urllib.request.urlopen(url) as answer:
+            with urllib.request.urlopen(url, timeout=60) as answer:
                 content = answer.read()
         except (OSError, http.client.HTTPException) as error:
             raise MissingDataError(f"could not fetch {url} into {data_dir()}: {error}. {how_to_get(name)}") from error
@@ -155,73 +151,25 @@ def how_to_get(name: str) -> str:
     ways = [
         f"run `fedlab data fetch {name}` (about {source.megabytes} MB from {source.url})",
         f"put {' '.join(source.files)} from there into {data_dir()} (FEDLAB_DATA chooses another folder)",
-        f"put your own arrays into {npz.own_file(name)}: {', '.join(npz.KEYS)}, and {' and '.join(npz.OWNERS)} for "
-        "partition 'natural'",
     ]
-    if source.task == "next_character":
-        ways[-1] += f"; x and y are ids `[n, length]` in 0 ... {source.num_classes - 1}, 0 being padding"
     if source.unpacked:
-        ways.insert(2, f"or only what is in it: {' '.join(source.unpacked)}")
+        ways.append(f"or only what is in it: {' '.join(source.unpacked)}")
+    if source.task == "classification":
+        arrays = f"{', '.join(npz.KEYS)}, and {' and '.join(npz.OWNERS)} for partition 'natural'"
+        ways.append(f"put your own arrays into {npz.own_file(name)}: {arrays}")
     if source.package:
         ways.insert(0, f"on Debian or Ubuntu, `apt-get install {source.package}`")
     return "Ways to get it:" + "".join(f"\n  - {way}" for way in ways)
 
 
-_TFF = "https://storage.googleapis.com/tff-datasets-public/"
-_CIFAR = "https://www.cs.toronto.edu/~kriz/"
 _BATCHES = tuple(f"data_batch_{k}" for k in range(1, 6))
-
-SOURCES: dict[str, Source] = {
-    "fashion_mnist": Source(
-        url="http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",
-        files={
-            "train-images-idx3-ubyte.gz": "c59f468a2f672dc815687fe0f83887768d799fd8a3f3276145d20f83aa44d888",
-            "train-labels-idx1-ubyte.gz": "bad3541b69d912435c50bb6ba87bec294ff4f6a2e1246121d8633921760443d9",
-            "t10k-images-idx3-ubyte.gz": "5b4141f0afbad91edebe8549f8fcffe087ea10ca49f1dbef5c9a5cd8815ce37b",
-            "t10k-labels-idx1-ubyte.gz": "0402a96d92fd2663957122ceb108a494c5af83dab82d92729df917d7dec38c34",
-        },
-        read=formats.read_idx,
-        num_classes=10,
-        megabytes=30,
-        package="dataset-fashion-mnist",
-        package_dir="/usr/share/datasets/fashion-mnist",
-    ),
-    "cifar10": Source(
-        url=_CIFAR,
-        files={"cifar-10-python.tar.gz": "c58f30108f718f92721af3b95e74349a"},
-        read=partial(formats.read_cifar, train=_BATCHES, test=("test_batch",), label=b"labels"),
-        num_classes=10,
-        megabytes=170,
-    ),
-    "cifar100": Source(
-        url=_CIFAR,
-        files={"cifar-100-python.tar.gz": "eb9058c3a382ffc7106e4002c42a8d85"},
-        read=partial(formats.read_cifar, train=("train",), test=("test",), label=b"fine_labels"),
-        num_classes=100,
-        megabytes=170,
-    ),
-    "femnist": Source(
-        url=_TFF,
-        files={"fed_emnist.tar.bz2": "fe1ed5a502cea3a952eb105920bff8cffb32836b5173cb18a57a32c3606f3ea0"},
-        read=formats.read_femnist,
-        num_classes=62,
-        megabytes=170,
-        unpacked=("fed_emnist_train.h5", "fed_emnist_test.h5"),
-    ),
-    "shakespeare": Source(
-        url=_TFF,
-        files={"shakespeare.tar.bz2": "0285be9906cb5f268092eee4edeeacfc2af4574f2941f7cc2f08a321d7f5c707"},
-        read=formats.read_shakespeare,
-        num_classes=text.NUM_IDS,
-        megabytes=2,
-        unpacked=("shakespeare_train.h5", "shakespeare_test.h5"),
-        task="next_character",
-    ),
-    "harbox": Source(
-        url="https://github.com/xmouyang/FL-Datasets-for-HAR/raw/main/datasets/HARBox/",
-        files={"large_scale_HARBox.zip": "4fdf91e26f698e2b5e349be2af08fb41a5ccd86e2254b4bd3b81eaf77959d12f"},
-        read=formats.read_harbox,
-        num_classes=5,
-        megabytes=132,
-    ),
+_READERS: dict[str, Callable[[formats.Files], formats.Arrays]] = {
+    "fashion_mnist": formats.read_idx,
+    "cifar10": partial(formats.read_cifar, train=_BATCHES, test=("test_batch",), label=b"labels"),
+    "cifar100": partial(formats.read_cifar, train=("train",), test=("test",), label=b"fine_labels"),
+    "femnist": formats.read_femnist,
+    "shakespeare": formats.read_shakespeare,
+    "harbox": formats.read_harbox,
 }
+_PUBLISHED = tomllib.loads(Path(__file__).with_name("sources.toml").read_text())
+SOURCES = {name: Source(read=_READERS[name], **about) for name, about in _PUBLISHED.items()}

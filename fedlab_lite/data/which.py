@@ -67,9 +67,7 @@ def load(dataset: str) -> Pool:
     name = split(dataset)[1]
     if kind_of(dataset) == "official":
         return sources.load(name)
-    published = sources.SOURCES.get(name)
-    about = {"num_classes": published.num_classes, "task": published.task} if published else {}
-    return npz.read(npz.own_file(name), **about)
+    return npz.read(npz.own_file(name), sources.SOURCES[name].num_classes if name in sources.SOURCES else None)
 
 
 def describe(dataset: str) -> str:

@@ -158,9 +158,7 @@ def test_all_that_is_wrong_at_once(folder, capsys):
         ({"x_train": np.array([{}] * 20)}, "x_train holds Python objects"),
         ({"x_train": np.array([["a"] * 4] * 20)}, "convert it to uint8 pixels or floats"),
         ({"x_train": np.zeros((0, 4, 4), np.float32), "y_train": np.zeros(0, int)}, "x_train and y_train have no rows"),
-        ({"owner_train": np.zeros(20, int), "owner_test": np.ones(10, int)}, "no owner has rows for training and for"),
-        ({"task": "regression"}, "unknown task of"),
-        ({"task": "next_character"}, "must both be ids [n, length]"),
+        ({"task": "next_character"}, "it holds 'task', which is no part of a data set"),
     ],
 )
 def test_what_is_wrong(folder, changes, words):
@@ -181,18 +179,6 @@ def test_headers_that_lie(folder, shape):
     with pytest.raises((InputError, CorruptFileError), match=r"says|cannot be read"):
         npz.read(folder / "bad.npz")
     assert [row.state for row in commands.status() if row.name == "bad"] == ["damaged"]
-
-
-def test_a_text_of_ones_own(folder):
-    x = np.tile(np.arange(1, 9, dtype=np.uint8), (12, 1))
-    y, owner = np.roll(x, -1, 1), np.repeat(["a", "b"], 6)
-    text = {"x_train": x, "y_train": y, "owner_train": owner, "x_test": x, "y_test": y, "owner_test": owner}
-    np.savez(folder / "verses.npz", **text, task="next_character")
-    data = federated("verses", partition="natural", num_clients=2)
-    assert (data.task, data.num_classes, data.x.dtype) == ("next_character", 9, np.int32)
-    settings = Settings(dataset="verses", partition="natural", num_clients=2, model="mlp")
-    with pytest.raises(InputError, match=r"one a character.* Networks that take verses.*: transformer4"):
-        runner.build_problem(settings)
 
 
 # --- importing ------------------------------------------------------------------------------------------------------
