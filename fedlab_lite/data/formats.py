@@ -112,6 +112,8 @@ def read_harbox(files: Files) -> Arrays:
                 lines = np.loadtxt(archive.read(name).decode("ascii").splitlines(), np.float32, ndmin=2)
                 windows = lines[:, 1:].reshape(-1, 900)  # without the times
                 found.setdefault(int(match[1]), {})[list(ACTIVITIES).index(match[2].lower())] = windows
+    if not found:
+        raise ValueError("it holds no <user>/<Activity>_train.txt")
     arrays: dict[str, list[np.ndarray]] = {}
     for user, by_activity in sorted(found.items()):
         x = np.concatenate([windows for _, windows in sorted(by_activity.items())])

@@ -376,7 +376,7 @@ def test_harbox_with_another_activity_or_with_none(folder, monkeypatch):
         sources.load("harbox")
     names = ("2/Call", "2/typing", "10/Wave", "10/Hop")
     write_harbox(folder, monkeypatch, **{f"{name}_train.txt": None for name in names})
-    with pytest.raises(CorruptFileError, match=r"large_scale_HARBox\.zip cannot be read"):
+    with pytest.raises(CorruptFileError, match=r"it holds no <user>/<Activity>_train\.txt"):
         sources.load("harbox")
 
 
