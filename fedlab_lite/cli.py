@@ -21,7 +21,7 @@ from fedlab_lite.util import FedlabError, InputError, NotStoredError, choose, fi
 Job = tuple[Item, str, dict]  # item, preset, parameters
 TIMEOUT = 4  # seconds to wait for a scheduler's answer
 EXTRAS = {  # package that is imported on use -> the extra that installs it
-    **dict.fromkeys(("h5py", "matplotlib", "networkx", "pandas", "PIL", "pooch", "pyarrow"), "data"),
+    **dict.fromkeys(("h5py", "matplotlib", "networkx", "pandas", "PIL", "pyarrow"), "data"),
     "papermill": "notebooks",
 }
 

@@ -138,20 +138,7 @@ def victims(folder: Path) -> dict[str, tuple[Path, Callable[[], object]]]:
     own.parent.mkdir(parents=True, exist_ok=True)
     images = rng.integers(0, 256, (6, 8, 8, 3), dtype=np.uint8)
     np.savez_compressed(own, x_train=images, y_train=np.arange(6), x_test=images, y_test=np.arange(6))
-    kinds["arrays of one's own"] = (own, lambda: load.sources.load("cifar10"))
-    unpacked = folder / "unpacked.h5"
-    with contextlib.suppress(ImportError):
-        import h5py
-
-        with h5py.File(unpacked, "w") as file:
-            for name in ("a", "b"):
-                file[f"examples/{name}/pixels"] = rng.random((3, 28, 28), dtype=np.float32)
-                file[f"examples/{name}/label"] = np.arange(3)
-        whole = unpacked.read_bytes()
-        archive = folder / "archive.tar"
-        archive.write_bytes(tar_of({"unpacked.h5": whole}))
-        (copy,) = load.sources.unpack(archive, ("unpacked.h5",))
-        kinds["unpacked data"] = (copy, lambda: load.sources.unpack(archive, ("unpacked.h5",)) and copy.read_bytes())
+    kinds["arrays of one's own"] = (own, lambda: load.which.load("cifar10"))
     figure = files.figures_dir() / "fedeq" / "fig04_mlp_vs_deq_mlp.json"
     about = {"preset": "quick", "verdict": "exact", "reason": "counted", "metrics": {}}
     files.write_atomic(figure, json.dumps(about).encode())
@@ -160,18 +147,6 @@ def victims(folder: Path) -> dict[str, tuple[Path, Callable[[], object]]]:
 
 
 UNCHECKED = ("arrays of one's own", "a result")  # text that git has, arrays whose SHA-256 the source says
-
-
-def tar_of(members: dict[str, bytes]) -> bytes:
-    import tarfile
-
-    buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w") as archive:
-        for name, content in members.items():
-            info = tarfile.TarInfo(name)
-            info.size = len(content)
-            archive.addfile(info, io.BytesIO(content))
-    return buffer.getvalue()
 
 
 def mutations(number: int, seed: int, folder: Path) -> Iterator[Outcome]:

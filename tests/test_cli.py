@@ -237,7 +237,11 @@ def test_compute_needs_nothing_but_the_core(not_core):
             ["compute", "fig04_mlp", *TINY],
             "matplotlib, which is not installed: pip install 'fedlab-lite[data]'",
         ),
-        ("pooch", ["data", "fetch", "cifar10"], "needs pooch, which is not installed: pip install 'fedlab-lite[data]'"),
+        (
+            "pandas",
+            ["data", "import", "people.csv"],
+            "needs pandas, which is not installed: pip install 'fedlab-lite[data]'",
+        ),
         (
             "papermill",
             ["run", "tab02_param"],

@@ -1,72 +1,90 @@
 """The command `fedlab data`: list the data sets here, fetch a missing one, check a file, import one."""
 
 import argparse
-import sys
 from pathlib import Path
+from typing import NamedTuple
 
-from fedlab_lite.data import import_tables, npz, sources
-from fedlab_lite.util import InputError, choose, data_dir
-
-
-def data(args: argparse.Namespace) -> int:
-    """Run `fedlab data ACTION` and return its exit code."""
-    return {"status": data_status, "fetch": data_fetch, "check": data_check, "import": data_import}[args.action](args)
+from fedlab_lite.data import import_tables, npz, sources, which
+from fedlab_lite.util import CorruptFileError, InputError, choose, data_dir
 
 
-def data_fetch(args: argparse.Namespace) -> int:
-    if args.name is None:
-        raise InputError(f"say which data set to fetch: {', '.join(sources.SOURCES)}")
-    for path in sources.fetch(args.name):
-        print(path)
-    return 0
+class Status(NamedTuple):
+    """One row of `status()`; state is 'ready', 'damaged' or 'missing'."""
+
+    name: str
+    state: str
+    source: str
+    how: str
 
 
-def data_status(args: argparse.Namespace) -> int:
-    rows = sources.status()
+def status() -> list[Status]:
+    """The state of the data sets on this machine: one row per published data set and per own file."""
+    rows = []
+    for name in dict.fromkeys((*sources.SOURCES, *npz.own_names())):
+        there = which.here(name)
+        if not there:
+            rows.append(Status(name, "missing", "", sources.how_to_get(name)))
+        for kind in there.keys() - {"embedded"}:
+            about, paths = sources.there(name) if kind == "official" else ("own file", [npz.own_file(name)])
+            where = paths[0] if len(paths) == 1 else paths[0].parent
+            state, how = "ready", ""
+            try:
+                if kind == "npz":
+                    about += f": {which.load(f'npz:{name}').describe()}"
+                for path in paths if about == "official" else ():
+                    sources.verified(name, path.name, path.read_bytes(), path)
+            except (CorruptFileError, InputError) as error:
+                state, how = "damaged", str(error)
+            shown = f"npz:{name}" if kind == "npz" and len(there) > 1 else name
+            rows.append(Status(shown, state, f"{where} ({about})", how))
+    return rows
+
+
+def data(args: argparse.Namespace) -> None:
+    """Run `fedlab data ACTION`."""
+    if args.name is None and args.action != "status":
+        raise InputError(f"say which data set or file to {args.action}: fedlab data {args.action} NAME")
+    {"status": data_status, "fetch": data_fetch, "check": data_check, "import": data_import}[args.action](args)
+
+
+def data_status(args: argparse.Namespace) -> None:
+    rows = status()
     if args.name:
         choose("data set", args.name, [row.name for row in rows])
     for row in rows:
         if args.name in (None, row.name):
-            print(f"{row.name}: {row.state}  {row.source}".rstrip())
-            if row.how:
-                print(row.how)
-    return 0
+            print(f"{row.name}: {row.state}  {row.source}".rstrip(), *filter(None, [row.how]), sep="\n")
 
 
-def data_check(args: argparse.Namespace) -> int:
-    if args.name is None:
-        raise InputError("say which file to check: fedlab data check FILE.npz")
-    found, wrong = npz.check(Path(args.name))
-    if found is None:
-        print(f"error: {args.name} is no data set:", *wrong, sep="\n  - ", file=sys.stderr)
-        return 2
-    x = found.arrays["x_train"]
-    print(f"{args.name}: {found.describe()}\n{found.task}; x runs from {x.min():g} to {x.max():g}")
+def data_fetch(args: argparse.Namespace) -> None:
+    print(*sources.fetch(args.name), sep="\n")
+
+
+def data_check(args: argparse.Namespace) -> None:
+    pool = npz.read(Path(args.name))
+    x = pool.x_train
+    print(f"{args.name}: {pool.describe()}\n{pool.task}; x runs from {x.min():g} to {x.max():g}")
     if x.dtype == "uint8" and x.max() < 128:
         print("networks divide uint8 by 255, so these would be dark: multiply them, or make them floats")
-    return 0
 
 
-def data_import(args: argparse.Namespace) -> int:
-    if args.name is None:
-        raise InputError("say what to import: a .csv, a .parquet, or a folder of images")
+def data_import(args: argparse.Namespace) -> None:
     source = Path(args.name)
     output = args.output or npz.own_file(source.stem)
-    options = {name: getattr(args, name) for name in ("label", "owner", "split", "test_fraction", "seed", "size")}
-    made = import_tables.import_data(source, output, **options)
-    print(f"{made.path}: {made.own.describe()}")
-    print(f"labels: {', '.join(f'{number} {word}' for number, word in enumerate(made.labels))}")
-    if made.path.resolve().parent == data_dir().resolve():
-        print(f"a data set by the name of {made.path.stem!r}, for example -p dataset {made.path.stem}")
-    else:
-        print(f"put it into {data_dir()} (FEDLAB_DATA), and {made.path.stem!r} is a data set")
-    return 0
+    options = {name: getattr(args, name) for name in ("label", "owner", "split", "test_fraction", "size")}
+    pool, labels = import_tables.import_data(source, output, **options)
+    print(f"{output}: {pool.describe()}")
+    print(f"labels: {', '.join(f'{number} {word}' for number, word in enumerate(labels))}")
+    print(f"in {data_dir()} (FEDLAB_DATA) it is a data set by its name, for example -p dataset {output.stem}")
 
 
 def _size(text: str) -> tuple[int, int]:
     """Parse '32' or '32x48' as height and width."""
     height, _, width = text.partition("x")
-    return int(height), int(width or height)
+    size = int(height), int(width or height)
+    if min(size) < 1:
+        raise ValueError  # argparse says which argument it was
+    return size
 
 
 def add_arguments(sub: argparse.ArgumentParser) -> None:
@@ -83,5 +101,4 @@ def add_arguments(sub: argparse.ArgumentParser) -> None:
     group.add_argument("--owner", metavar="COLUMN", help="of a table: whose the row is, for partition 'natural'")
     group.add_argument("--split", metavar="COLUMN", help="of a table: says train or test (default: drawn)")
     group.add_argument("--test-fraction", type=float, default=0.2, metavar="F", help="to test on (default: 0.2)")
-    group.add_argument("--seed", type=int, default=0, metavar="N", help="draws the rows to test on (default: 0)")
     group.add_argument("--size", type=_size, metavar="N|HxW", help="what images are resized to")

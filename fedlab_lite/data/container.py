@@ -1,40 +1,22 @@
-"""`Federated`, the stacked arrays of all clients, and `Pool`, samples before they are divided among clients."""
+"""`Federated`, the stacked arrays of all clients."""
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import numpy as np
 
+from fedlab_lite.data.pool import TASKS, wrong_rows
 from fedlab_lite.data.pooled_rows import POOL_BEYOND, Rows, counted, is_rows
 from fedlab_lite.data.text import PAD
 from fedlab_lite.util import InputError, choose, sha256_of_arrays
 
-TASKS = ("classification", "next_character", "regression")  # what y is: a label, one id per position, numbers
+Pair = tuple[np.ndarray, np.ndarray]  # x and y of one client
 _ARRAYS = ("x", "y", "size", "test_x", "test_y", "test_size", "shared_x", "budget")
 _STATIC = ("name", "source", "num_classes", "task")
-
-
-class Pool(NamedTuple):
-    """A data set before partition: x_train `[n, ...]`, y_train `[n]`, and the same for test.
-
-    `task` is one of `TASKS`; for 'next_character' x and y are `[n, length]`, and 0 is padding. `owner_train [n]` and
-    `owner_test` say who made each sample, where this was recorded.
-    """
-
-    x_train: np.ndarray
-    y_train: np.ndarray
-    x_test: np.ndarray
-    y_test: np.ndarray
-    name: str
-    source: str
-    num_classes: int
-    task: str = "classification"
-    owner_train: np.ndarray | None = None
-    owner_test: np.ndarray | None = None
 
 
 @partial(jax.tree_util.register_dataclass, data_fields=_ARRAYS, meta_fields=_STATIC)
@@ -81,8 +63,8 @@ class Federated:
     @classmethod
     def stack(
         cls,
-        train: Sequence[tuple[np.ndarray, np.ndarray]],
-        test: Sequence[tuple[np.ndarray, np.ndarray]],
+        train: Sequence[Pair],
+        test: Sequence[Pair],
         *,
         name: str,
         source: str,
@@ -112,18 +94,14 @@ class Federated:
                 "give both lists one entry a client, and at least one client (with common_test: one test set for all)"
             )
         train, test = ([(np.asarray(x), np.asarray(y)) for x, y in part] for part in (train, test))
-        first = train[0]
+        (x, y), form = train[0], _form(*train[0])
         for kind, part in (("training", train), ("test", test)):
-            for client, (x, y) in enumerate(part):
-                _check(f"{name}: the {kind} data of client {client}", x, y, first, num_classes, task)
-        if shared_x is None:
-            shared_x = np.zeros((0, *first[0].shape[1:]), first[0].dtype)
-        shared_x = np.asarray(shared_x)
-        if shared_x.shape[1:] != first[0].shape[1:] or shared_x.dtype != first[0].dtype:
-            raise InputError(
-                f"{name}: shared_x is {shared_x.dtype} {shared_x.shape[1:]} a sample, the clients' x "
-                f"{first[0].dtype} {first[0].shape[1:]}; bring both to one form"
-            )
+            for client, pair in enumerate(part):
+                _check(f"{name}: the {kind} data of client {client}", *pair, form, num_classes, task)
+        shared_x = x[:0] if shared_x is None else np.asarray(shared_x)
+        if _form(shared_x, y) != form:
+            shared = _form(shared_x, y)[0]
+            raise InputError(f"{name}: shared_x is {shared}, the clients' x {form[0]}; bring both to one form")
         y_type = np.dtype(np.float32 if task == "regression" else np.int32)
         return cls(*_pad(train, y_type), *_pad(test, y_type), _narrow(shared_x), name, source, num_classes, task)
 
@@ -213,18 +191,11 @@ class Federated:
         A further column, 'padding', is the share of padding among the stacked rows of training and test. A regression
         has no classes, so its summary has no such columns.
         """
-        rows = int(np.sum(self.size)) + int(np.sum(self.test_size))
+        train, test = int(np.sum(self.size)), int(np.sum(self.test_size))
         places = sum(y.shape[0] * y.shape[1] for y in (self.y, self.test_y))
-        summary = {
-            "name": self.name,
-            "source": self.source,
-            "clients": self.num_clients,
-            "train": int(np.sum(self.size)),
-            "test": int(np.sum(self.test_size)),
-            "mean": round(float(np.mean(self.size)), 1),
-            "std": round(float(np.std(self.size)), 1),
-            "padding": round(1 - rows / places, 3),
-        }
+        summary = {"name": self.name, "source": self.source, "clients": self.num_clients, "train": train, "test": test}
+        summary |= {"mean": round(float(np.mean(self.size)), 1), "std": round(float(np.std(self.size)), 1)}
+        summary |= {"padding": round(1 - (train + test) / places, 3)}
         if self.task == "regression":
             return summary
         padding = {PAD} if self.task == "next_character" else set()  # not a class
@@ -234,45 +205,19 @@ class Federated:
         return summary | {"classes": self.num_classes, "classes_per_client": round(float(np.mean(held)), 1)}
 
 
-def _check(
-    whose: str, x: np.ndarray, y: np.ndarray, first: tuple[np.ndarray, np.ndarray], num_classes: int, task: str
-) -> None:
-    if x.ndim == 0 or y.ndim == 0 or len(x) != len(y):
-        raise InputError(f"{whose}: x has shape {x.shape} and y {y.shape}; both need one row a sample")
-    if len(x) == 0:
+def _form(x: np.ndarray, y: np.ndarray) -> tuple[str, str]:
+    """The form of a row, which all clients share."""
+    return f"{x.dtype} {x.shape[1:]}", f"{y.shape[1:]}"
+
+
+def _check(whose: str, x: np.ndarray, y: np.ndarray, form: tuple[str, str], num_classes: int, task: str) -> None:
+    if x.shape[:1] == y.shape[:1] == (0,):
         raise InputError(f"{whose} are empty; use fewer clients, more samples, or another partition")
-    for array, other, label in ((x, first[0], "x"), (y, first[1], "y")):
-        if array.shape[1:] != other.shape[1:]:
-            raise InputError(
-                f"{whose}: a row of {label} has shape {array.shape[1:]}, that of client 0 {other.shape[1:]}; "
-                "bring all samples to one shape"
-            )
-    if x.dtype != first[0].dtype:
-        raise InputError(f"{whose}: x is {x.dtype}, that of client 0 {first[0].dtype}; convert all to one type")
-    if x.dtype.kind not in "fiub":
-        raise InputError(f"{whose}: x is {x.dtype}; convert it to uint8 pixels or floats")
-    _check_finite(whose, "x", x)
-    if task == "regression":
-        if y.dtype.kind not in "fiu":
-            raise InputError(f"{whose}: y is {y.dtype}; the y of a regression are numbers, convert it to floats")
-        _check_finite(whose, "y", y)
-        return
-    if y.dtype.kind not in "iu":
-        raise InputError(
-            f"{whose}: the labels are {y.dtype}; convert them to integers, or, if they are no labels but numbers to be "
-            "fitted, give task='regression'"
-        )
-    if y.min() < 0 or y.max() >= num_classes:
-        raise InputError(
-            f"{whose}: labels run from {y.min()} to {y.max()}, but must lie in 0 ... {num_classes - 1}; "
-            "renumber them or give the right num_classes"
-        )
-
-
-def _check_finite(whose: str, what: str, array: np.ndarray) -> None:
-    if array.dtype.kind == "f" and not np.isfinite(array).all():
-        row = int(np.argwhere(~np.isfinite(array))[0, 0])
-        raise InputError(f"{whose}: row {row} of {what} holds NaN or infinity; remove or repair it")
+    if wrong := wrong_rows(x, y, task, num_classes):
+        raise InputError(f"{whose}: {wrong[0]}")
+    for label, own, first in zip(("x", "y"), _form(x, y), form, strict=True):
+        if own != first:
+            raise InputError(f"{whose}: a row of {label} is {own}, that of client 0 {first}; bring both to one form")
 
 
 def _narrow(array: np.ndarray) -> np.ndarray:
@@ -280,9 +225,7 @@ def _narrow(array: np.ndarray) -> np.ndarray:
     return array.astype({"f8": np.float32, "i8": np.int32, "u8": np.uint32}.get(array.dtype.str[1:], array.dtype))
 
 
-def _pad(
-    part: list[tuple[np.ndarray, np.ndarray]], y_type: np.dtype
-) -> tuple[np.ndarray | Rows, np.ndarray, np.ndarray]:
+def _pad(part: list[Pair], y_type: np.dtype) -> tuple[np.ndarray | Rows, np.ndarray, np.ndarray]:
     size = np.array([len(x) for x, _ in part], np.int32)
     x_type, places = _narrow(part[0][0][:0]).dtype, len(part) * int(size.max())
 

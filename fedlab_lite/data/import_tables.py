@@ -1,26 +1,16 @@
 """Import of tables and folders of images as a data set: one file `<name>.npz`, see `npz`."""
 
 import io
-from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
 from fedlab_lite.data import npz
-from fedlab_lite.data.formats import Arrays
+from fedlab_lite.data.formats import PARTS, Arrays
+from fedlab_lite.data.pool import Pool, check_test_fraction, held_out
 from fedlab_lite.util import InputError, choose, write_atomic
 
 TABLES = (".csv", ".parquet")
-PARTS = ("train", "test")
-
-
-class Imported(NamedTuple):
-    """The file that was written, its content, and the words for the labels 0, 1, ... ."""
-
-    path: Path
-    own: npz.Own
-    labels: list[str]
 
 
 def import_data(
@@ -31,10 +21,9 @@ def import_data(
     owner: str | None = None,
     split: str | None = None,
     test_fraction: float = 0.2,
-    seed: int = 0,
     size: tuple[int, int] | None = None,
-) -> Imported:
-    """Make the data set `output` from a table or a folder of images.
+) -> tuple[Pool, list[str]]:
+    """Make the data set `output` from a table or a folder of images; return it and the words for its labels 0, 1, ... .
 
     A table (.csv, .parquet) has one row per sample. Its column `label` may hold any values. The column `owner`, if
     given, says whose each row is. All other columns are features: numbers, used unchanged. A folder has one folder of
@@ -43,7 +32,7 @@ def import_data(
 
     Args:
       split: a column of a table that says 'train' or 'test'. None: `test_fraction` of the rows of each owner, or of
-        each class where there are no owners, but at least one, is for testing, drawn with `seed`.
+        each class where there are no owners, but at least one, is for testing, see `pool.held_out`.
 
     Raises: `InputError`, which lists all problems, and `OutputError`.
 
@@ -51,70 +40,50 @@ def import_data(
       >>> import pathlib, tempfile
       >>> folder = pathlib.Path(tempfile.mkdtemp())
       >>> _ = (folder / "t.csv").write_text("a,b,label\\n" + "0,1,no\\n" * 5 + "2,3,yes\\n" * 5)
-      >>> found = import_data(folder / "t.csv", folder / "t.npz")
-      >>> found.labels, found.own.arrays["x_train"].shape, found.own.arrays["y_test"].tolist()
+      >>> pool, labels = import_data(folder / "t.csv", folder / "t.npz")
+      >>> labels, pool.x_train.shape, pool.y_test.tolist()
       (['no', 'yes'], (8, 2), [0, 1])
     """
     if output.suffix != ".npz":
         raise InputError(f"{output}: a data set is a file <name>.npz; give --output that ending")
     if output.exists() or output.is_symlink():
         raise InputError(f"{output} is there already; move it away, or choose another --output")
-    if not 0 < test_fraction < 1:
-        raise InputError(f"the test fraction is {test_fraction}; give a share of the rows above 0 and below 1")
-    if seed < 0:
-        raise InputError(f"seed is {seed}; give 0 or more")
-    if size is not None and min(size) < 1:
-        raise InputError(f"the size is {size}; height and width are at least 1")
+    check_test_fraction(test_fraction)
     if source.is_dir():
         columns = _images(source, size)
     elif source.suffix in TABLES:
         columns = _table(source, label, owner, split)
     else:
         raise InputError(f"{source} is neither a folder of images nor a table ({', '.join(TABLES)})")
-    labels, y = np.unique(columns["label"], return_inverse=True)
-    is_test = columns.get("test")
+    labels, y = np.unique(columns.pop("label"), return_inverse=True)
+    columns["y"] = y.astype(np.int32)
+    is_test = columns.pop("test", None)
     if is_test is None:
-        is_test = _drawn(columns.get("owner", y), test_fraction, seed)
-    arrays: Arrays = {}
-    for part, rows in zip(PARTS, (~is_test, is_test), strict=True):
-        arrays |= {f"x_{part}": columns["x"][rows], f"y_{part}": y[rows].astype(np.int32)}
-        if "owner" in columns:
-            arrays[f"owner_{part}"] = columns["owner"][rows]
-    found, wrong = npz.examine(arrays)
-    if found is None:
-        raise InputError(f"{source} makes no data set:{''.join(f'{chr(10)}  - {each}' for each in wrong)}")
+        is_test = held_out(columns.get("owner", y), test_fraction, seed=0)
+    parts = zip(PARTS, (~is_test, is_test), strict=True)
+    arrays = {f"{kind}_{part}": column[rows] for part, rows in parts for kind, column in columns.items()}
+    pool = npz.pool_of(arrays, output)
     buffer = io.BytesIO()
     np.savez_compressed(buffer, **arrays)
-    return Imported(write_atomic(output, buffer.getvalue()), found, [str(each) for each in labels])
-
-
-def _drawn(groups: np.ndarray, fraction: float, seed: int) -> np.ndarray:
-    """Draw the test rows, `[n]` bool: a `fraction` of each group, at least one row, and never all of two or more."""
-    test, rng = np.zeros(len(groups), bool), np.random.default_rng(seed)
-    for group in np.unique(groups):
-        rows = np.flatnonzero(groups == group)
-        count = min(max(1, round(fraction * len(rows))), len(rows) - 1)
-        test[rng.choice(rows, count, replace=False)] = True
-    return test
+    write_atomic(output, buffer.getvalue())
+    return pool, [str(each) for each in labels]
 
 
 def _table(source: Path, label: str, owner: str | None, split: str | None) -> Arrays:
     import pandas as pd
 
+    if source.suffix == ".parquet":
+        import pyarrow  # noqa: F401  (pandas reads with it; the command line says how to install it)
     try:
         table = pd.read_csv(source) if source.suffix == ".csv" else pd.read_parquet(source)
-    except ModuleNotFoundError:
-        raise
-    except ImportError as error:  # raised by pandas where pyarrow is missing
-        raise InputError("Parquet needs pyarrow: pip install 'fedlab-lite[data]'") from error
-    except (OSError, ValueError, UnicodeError) as error:  # pandas' parsing errors are ValueErrors
+    except (OSError, ValueError) as error:  # pandas' parsing errors are ValueErrors
         raise InputError(f"{source} cannot be read as a table: {error}") from error
-    named = {"label": label, "owner": owner, "split": split}
-    for name in (each for each in named.values() if each is not None):
+    named = [name for name in (label, owner, split) if name is not None]
+    for name in named:
         choose(f"column of {source}", name, [str(column) for column in table.columns])
         if table[name].isna().any():
             raise InputError(f"{source}: column {name!r} is empty in row {int(table[name].isna().argmax())}")
-    features = table.drop(columns=[name for name in named.values() if name is not None])
+    features = table.drop(columns=named)
     if words := [str(name) for name in features if not pd.api.types.is_numeric_dtype(features[name])]:
         raise InputError(f"{source}: {', '.join(words)} hold no numbers; encode or leave out these columns")
     x = features.to_numpy(np.float32, na_value=np.nan)
@@ -125,52 +94,36 @@ def _table(source: Path, label: str, owner: str | None, split: str | None) -> Ar
     if owner is not None:
         columns["owner"] = np.unique(table[owner].astype(str).to_numpy(str), return_inverse=True)[1].astype(np.int32)
     if split is not None:
-        parts = table[split].astype(str).to_numpy(str)
-        for each in np.unique(parts):
-            choose(f"value of column {split!r}", str(each), PARTS)
-        columns["test"] = parts == "test"
+        for each in table[split].astype(str).unique():
+            choose(f"value of column {split!r}", each, PARTS)
+        columns["test"] = (table[split] == "test").to_numpy()
     return columns
 
 
-def _folders(folder: Path) -> list[Path]:
-    return sorted(each for each in folder.iterdir() if each.is_dir() and not each.name.startswith("."))
-
-
 def _images(source: Path, size: tuple[int, int] | None) -> Arrays:
+    from PIL import Image
+
     halves = [source / part for part in PARTS]
     split = all(half.is_dir() for half in halves)
-    found = [  # image, its class, whether it is for testing
-        (file, folder.name, half.name == "test" and split)
-        for half in (halves if split else [source])
-        for folder in _folders(half)
-        for file in sorted(folder.iterdir())
-        if file.is_file() and not file.name.startswith(".")
-    ]
-    if not found:
+    images, labels, test = [], [], []
+    for half in halves if split else [source]:
+        for file in sorted(half.glob("*/*")):
+            if not file.is_file() or file.name.startswith(".") or file.parent.name.startswith("."):
+                continue
+            try:
+                with Image.open(file) as image:
+                    image = image.convert("L" if image.mode in ("1", "L", "LA") else "RGB")
+            except Exception as error:  # Pillow raises many kinds of error for what is no image
+                raise InputError(f"{file} is no image that can be read: {error}") from error
+            images.append(image if size is None else image.resize(size[::-1]))
+            labels.append(file.parent.name)
+            test.append(half.name == "test")
+    if not images:
         raise InputError(f"{source} has no images; put those of each class into a folder that is named like the class")
-    images = _read([file for file, *_ in found], size)
-    columns = {"x": images, "label": np.array([label for _, label, _ in found])}
-    return columns | ({"test": np.array([test for *_, test in found])} if split else {})
-
-
-def _read(files: Sequence[Path], size: tuple[int, int] | None) -> np.ndarray:
-    """Read image files as uint8 `[n, height, width, channels]`."""
-    from PIL import Image, UnidentifiedImageError
-
-    def read(file: Path) -> np.ndarray:
-        try:
-            with Image.open(file) as image:
-                image = image.convert("L" if image.mode in ("1", "L", "LA") else "RGB")
-                return np.asarray(image if size is None else image.resize(size[::-1]))
-        except (OSError, ValueError, SyntaxError, UnidentifiedImageError, Image.DecompressionBombError) as error:
-            raise InputError(f"{file} is no image that can be read: {error}") from error
-
-    images = [read(file) for file in files]
-    if any(image.ndim == 3 for image in images):  # a grey one among coloured ones
-        images = [image if image.ndim == 3 else np.stack([image] * 3, -1) for image in images]
-    else:
-        images = [image[..., None] for image in images]
-    if len(shapes := {image.shape[:2] for image in images}) > 1:
+    if len(shapes := {image.size[::-1] for image in images}) > 1:
         few = ", ".join(f"{height}x{width}" for height, width in sorted(shapes)[:4])
         raise InputError(f"the images are of {len(shapes)} sizes ({few}, ...); say --size, for example --size 32")
-    return np.stack(images)
+    grey = all(image.mode == "L" for image in images)
+    x = np.stack([np.asarray(image if grey else image.convert("RGB")) for image in images])
+    columns = {"x": x[..., None] if grey else x, "label": np.array(labels)}
+    return columns | ({"test": np.array(test)} if split else {})

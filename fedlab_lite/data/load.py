@@ -4,15 +4,12 @@ from typing import Any
 
 import numpy as np
 
-from fedlab_lite.data import motion, roles, sources, synthetic, which
-from fedlab_lite.data.container import Federated, Pool
-from fedlab_lite.data.from_arrays import by_owners, pool_of_arrays, rows_of_arrays
+from fedlab_lite.data import motion, roles, synthetic, which
+from fedlab_lite.data.container import Federated
 from fedlab_lite.data.partition import apportion, by_class_cycle, by_label, check_num_clients, dirichlet, iid, natural
 from fedlab_lite.data.partition_deprl import dirichlet_capped
-from fedlab_lite.data.which import DATASETS, EMBEDDED
+from fedlab_lite.data.pool import Pool, pool_of_arrays
 from fedlab_lite.util import InputError, choose
-
-__all__ = ["DATASETS", "EMBEDDED", "PARTITIONS", "Federated", "Pool", "federated"]
 
 PARTITIONS = ("iid", "by_label", "by_class_cycle", "dirichlet", "dirichlet_capped", "natural")
 
@@ -74,43 +71,38 @@ def federated(
       >>> federated(x, y, partition="iid", num_clients=4).size.tolist()
       [6, 6, 6, 6]
     """
-    if isinstance(dataset, str):
+    by_name = isinstance(dataset, str)
+    if by_name:
         if y is not None or owners is not None:
             raise InputError(f"data set {dataset!r} has labels of its own; give y and owners with an array x alone")
-        which.check(dataset)
+        name = dataset
     else:
-        x, y, num_classes = rows_of_arrays(dataset, y, name=name, task=task, num_classes=num_classes)
-        own = {"name": name, "num_classes": num_classes, "task": task, "test_fraction": test_fraction, "seed": seed}
+        about = {"name": name, "num_classes": num_classes, "task": task, "test_fraction": test_fraction, "seed": seed}
+        pool = pool_of_arrays(dataset, y, owners, **about)
         if owners is not None:
-            _check_alone(partition, num_clients, train_size, test_size, common_test, shared_size)
-            return by_owners(x, y, owners, **own)
-        if task == "regression" and (partition not in ("iid", None) or train_size or test_size or shared_size):
-            raise InputError(
-                "a regression has no classes to deal or keep rows by: partition 'iid' and no sizes, or owners"
-            )
+            if partition is not None or num_clients is not None:
+                raise InputError("owners say who has which row; leave partition and num_clients out")
+            partition, num_clients = "natural", len(np.unique(pool.owner_train))
+        elif task == "regression" and (partition not in ("iid", None) or train_size or test_size or shared_size):
+            raise InputError("a regression has no classes to deal by: give partition 'iid' and no sizes, or owners")
     if partition is None or num_clients is None:
-        alone = "" if isinstance(dataset, str) else ", or owners, who has which row"
+        alone = "" if by_name else ", or owners, who has which row"
         raise InputError(f"give partition (one of {', '.join(PARTITIONS)}) and num_clients{alone}")
     choose("partition", partition, PARTITIONS)
     check_num_clients(num_clients)
     for kind, size in (("train_size", train_size), ("test_size", test_size)):
         if size is not None and size < num_clients:
             raise InputError(f"{kind} is {size}, which leaves some of {num_clients} clients with nothing; raise it")
+    if partition in ("by_class_cycle", "natural") and (common_test or shared_size):
+        raise InputError(f"partition {partition!r} deals all samples; leave common_test and shared_size out")
     if partition == "by_class_cycle":
-        if common_test or shared_size:
-            raise InputError("partition 'by_class_cycle' pools all samples; leave common_test and shared_size out")
         train_size, test_size = _seven_to_three(num_clients, train_size, test_size)
-    users = num_clients if partition == "natural" else motion.NUM_USERS
-    if isinstance(dataset, str):
-        name = dataset
+    if by_name:
+        users = num_clients if partition == "natural" else motion.NUM_USERS
         pool = _load(dataset, num_clients, users, train_size and train_size + shared_size, test_size, seed)
-    else:
-        pool = pool_of_arrays(x, y, **own)
     shared_x = None
     if partition == "natural":
-        if common_test or shared_size:
-            raise InputError("common_test and shared_size are for pooled data; with partition 'natural' leave them out")
-        train, test = _by_owner(pool, num_clients, train_size, test_size, seed)
+        train, test = _by_owner(pool, num_clients, train_size, test_size, seed=seed)
     elif pool.task == "next_character":
         raise InputError(f"{name} are sequences and dealt by role: partition is {partition!r}, make it 'natural'")
     elif partition == "by_class_cycle":
@@ -123,16 +115,11 @@ def federated(
         held_out = _shared(pool.y_train, shared_size, shared_alpha, seed)
         shared_x = pool.x_train[held_out]
         rest = np.setdiff1d(np.arange(len(pool.y_train)), held_out)
-        kept = [
-            _stratified(y, size, np.random.default_rng([seed, part]), f"{name}: {kind}")
-            for part, (y, size, kind) in enumerate(
-                ((pool.y_train[rest], train_size, "train_size"), (pool.y_test, test_size, "test_size"))
-            )
-        ]
-        kept[0] = rest[kept[0]]
-        labels = pool.y_train[kept[0]], pool.y_test[kept[1]]
-        if common_test:  # nobody needs a share of the test samples, so the training samples may stand in for them
-            labels = labels[0], labels[0]
+        rngs = [np.random.default_rng([seed, part]) for part in range(2)]
+        kept = rest[_stratified(pool.y_train[rest], train_size, rngs[0], f"{name}: train_size")]
+        tests = _stratified(pool.y_test, test_size, rngs[1], f"{name}: test_size")
+        # with a common test nobody needs a share of the test samples: the training samples may stand in for them
+        labels = pool.y_train[kept], pool.y_train[kept] if common_test else pool.y_test[tests]
         if partition == "iid":
             parts = iid(*labels, num_clients, seed=seed)
         elif partition == "by_label":
@@ -143,26 +130,11 @@ def federated(
             *parts, given = dirichlet_capped(*labels, num_clients, alpha, seed=seed)
             if given:
                 pool = pool._replace(source=f"{pool.source}, rows given to clients short of them: {given}")
-        train = [kept[0][i] for i in parts[0]]
-        test = [kept[1]] if common_test else [kept[1][i] for i in parts[1]]
-    return Federated.stack(
-        [(pool.x_train[i], pool.y_train[i]) for i in train],
-        [(pool.x_test[i], pool.y_test[i]) for i in test],
-        name=name,
-        source=pool.source,
-        num_classes=pool.num_classes,
-        task=pool.task,
-        shared_x=shared_x,
-        common_test=common_test,
-    )
-
-
-def _check_alone(partition, num_clients, train_size, test_size, common_test, shared_size) -> None:
-    """Raise `InputError` if an argument is given that `owners` already determines."""
-    given = {"partition": partition, "num_clients": num_clients, "train_size": train_size, "test_size": test_size}
-    given |= {"common_test": common_test or None, "shared_size": shared_size or None}
-    if names := [name for name, value in given.items() if value is not None]:
-        raise InputError(f"owners say who has which row; leave {', '.join(names)} out")
+        train, test = [kept[i] for i in parts[0]], [tests] if common_test else [tests[i] for i in parts[1]]
+    parts = (pool.x_train, pool.y_train, train), (pool.x_test, pool.y_test, test)
+    rows = [[(x[i], y[i]) for i in part] for x, y, part in parts]
+    about = {"name": name, "source": pool.source, "num_classes": pool.num_classes, "task": pool.task}
+    return Federated.stack(*rows, **about, shared_x=shared_x, common_test=common_test)
 
 
 def _seven_to_three(num_clients: int, train_size: int | None, test_size: int | None) -> tuple[int | None, int | None]:
@@ -203,7 +175,7 @@ def _shared(y: np.ndarray, size: int, alpha: float, seed: int) -> np.ndarray:
 def _load(dataset: str, num_clients: int, users: int, train_size: int | None, test_size: int | None, seed: int) -> Pool:
     kind, name = which.kind_of(dataset), which.split(dataset)[1]
     if kind != "embedded":
-        return sources.load(name, kind)
+        return which.load(dataset)
     if name == "glyphs":
         return synthetic.glyphs(num_clients, seed=seed)
     if name == "roles":
@@ -228,36 +200,27 @@ def _stratified(y: np.ndarray, size: int | None, rng: np.random.Generator, what:
 
 def _drawn(y: np.ndarray, classes: np.ndarray, counts: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """Draw sorted indices of `counts` random samples per class."""
-    chosen = [
-        rng.choice(np.flatnonzero(y == label), n, replace=False) for label, n in zip(classes, counts, strict=True)
-    ]
-    return np.sort(np.concatenate(chosen))
+    pairs = zip(classes, counts, strict=True)
+    return np.sort(np.concatenate([rng.choice(np.flatnonzero(y == k), n, replace=False) for k, n in pairs]))
 
 
-def _by_owner(
-    pool: Pool, num_clients: int, train_size: int | None, test_size: int | None, seed: int
-) -> tuple[list[np.ndarray], list[np.ndarray]]:
+def _by_owner(pool: Pool, num_clients: int, *sizes: int | None, seed: int) -> tuple[list, list]:
+    """Draw owners, and of their samples as many as `sizes` say: one per client, the others by each client's number."""
     if pool.owner_train is None or pool.owner_test is None:
         raise InputError(
             f"{pool.source} does not record whose the samples are, so partition 'natural' does not fit. What does: "
-            "partition 'dirichlet' (with alpha 0.5, say), 'by_label' (with classes_per_client 2) or 'iid'; of a "
-            "notebook `-p partition dirichlet -p alpha 0.5`. (glyphs, femnist, motion, harbox, roles and shakespeare "
-            "have owners, and an .npz with owner_train and owner_test)"
+            "partition 'dirichlet', 'by_label' or 'iid' (of a notebook `-p partition iid`), or data with owners, such "
+            "as an .npz with owner_train and owner_test"
         )
     parts = natural(pool.owner_train, pool.owner_test, num_clients, seed=seed)
-    kept = []
-    for part, size, name in zip(parts, (train_size, test_size), ("train_size", "test_size"), strict=True):
-        rng = np.random.default_rng([seed, len(kept)])
-        kept.append(part if size is None else _proportional(part, size, rng, f"{pool.name}: {name}"))
-    return kept[0], kept[1]
-
-
-def _proportional(part: list[np.ndarray], size: int, rng: np.random.Generator, what: str) -> list[np.ndarray]:
-    """Draw `size` of the clients' samples: one per client, the others in proportion to each client's number."""
-    lengths = np.array([len(rows) for rows in part])
-    _check_available(size, lengths.sum(), f"{what} (of {len(part)} clients)")
-    counts = lengths if size == lengths.sum() else 1 + apportion(lengths - 1, size - len(part))
-    return [np.sort(rng.choice(rows, n, replace=False)) for rows, n in zip(part, counts, strict=True)]
+    for k, (part, size) in enumerate(zip(parts, sizes, strict=True)):
+        if size is not None:
+            rng, lengths = np.random.default_rng([seed, k]), np.array([len(rows) for rows in part])
+            what = f"{pool.name}: {('train_size', 'test_size')[k]} (of {num_clients} clients)"
+            _check_available(size, lengths.sum(), what)
+            counts = lengths if size == lengths.sum() else 1 + apportion(lengths - 1, size - num_clients)
+            part[:] = [np.sort(rng.choice(rows, n, replace=False)) for rows, n in zip(part, counts, strict=True)]
+    return parts
 
 
 def _check_available(size: int, available: int, what: str) -> None:

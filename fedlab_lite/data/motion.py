@@ -9,10 +9,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from fedlab_lite.data.container import Pool
-from fedlab_lite.data.formats import ACTIVITIES
-from fedlab_lite.data.synthetic import VERSION, cached, check_sizes
-from fedlab_lite.util import InputError
+from fedlab_lite.data.formats import ACTIVITIES, Arrays
+from fedlab_lite.data.pool import Pool
+from fedlab_lite.data.synthetic import VERSION, cached
 
 NUM_USERS = 120
 _TIME = np.arange(100) / 50  # seconds, of a window's readings
@@ -36,17 +35,11 @@ def motion(train_size: int, test_size: int, *, num_users: int = NUM_USERS, seed:
     and noise. Users differ in their number of windows; each has at least one where there are enough. Activities do not
     depend on `seed`; users and windows do. Raises `InputError` for fewer than one user or window.
     """
-    if num_users < 1:
-        raise InputError(f"num_users is {num_users}; there must be at least one")
-    check_sizes("motion", train_size, test_size)
-    arrays = cached(
-        f"motion-v{VERSION}-users{num_users}-train{train_size}-test{test_size}-seed{seed}",
-        lambda: _motion(train_size, test_size, num_users, seed),
-    )
-    return Pool(**arrays, name="motion", source="embedded motion", num_classes=len(ACTIVITIES))
+    counts = {"users": num_users, "train": train_size, "test": test_size, "seed": seed}
+    return cached("motion", _motion, len(ACTIVITIES), **counts)
 
 
-def _motion(train_size: int, test_size: int, num_users: int, seed: int) -> dict[str, np.ndarray]:
+def _motion(num_users: int, train_size: int, test_size: int, seed: int) -> Arrays:
     rng = np.random.default_rng([VERSION, 900, seed])
     diligence = rng.dirichlet(np.full(num_users, 3.0))
     record = _phones(num_users, rng)

@@ -18,12 +18,21 @@ def check_num_clients(num_clients: int) -> None:
         raise InputError(f"num_clients is {num_clients}; there must be at least one client")
 
 
-def check_classes_per_client(classes_per_client: int, num_classes: int) -> None:
-    """Raise `InputError` unless each client can have `classes_per_client` different classes."""
+def check_classes(num_clients: int, classes_per_client: int, num_classes: int, held: int, least: int) -> None:
+    """Raise `InputError` unless clients can have so many different classes, and all classes are `held`.
+
+    `least` clients are needed for that.
+    """
+    check_num_clients(num_clients)
     if not 1 <= classes_per_client <= num_classes:
         raise InputError(
             f"classes_per_client is {classes_per_client}, but the data have {num_classes} classes; "
             f"choose 1 to {num_classes}"
+        )
+    if held < num_classes:
+        raise InputError(
+            f"{num_clients} clients with {classes_per_client} classes each hold {held} of {num_classes} classes and "
+            f"the others would be lost; use more classes a client, or at least {least} clients"
         )
 
 
@@ -50,15 +59,10 @@ def iid(y_train: np.ndarray, y_test: np.ndarray, num_clients: int, *, seed: int)
     check_num_clients(num_clients)
     for y, kind in ((y_train, "training"), (y_test, "test")):
         if len(y) < num_clients:
-            raise InputError(
-                f"{num_clients} clients cannot share {len(y)} {kind} samples; use fewer clients or more samples"
-            )
+            raise InputError(f"{num_clients} clients cannot share {len(y)} {kind} samples; use fewer clients")
     rng = np.random.default_rng(seed)
-    return _split(rng.permutation(len(y_train)), num_clients), _split(rng.permutation(len(y_test)), num_clients)
-
-
-def _split(order: np.ndarray, parts: int) -> Indices:
-    return [np.sort(part) for part in np.array_split(order, parts)]
+    orders = rng.permutation(len(y_train)), rng.permutation(len(y_test))
+    return tuple([np.sort(part) for part in np.array_split(order, num_clients)] for order in orders)
 
 
 def by_label(
@@ -77,16 +81,9 @@ def by_label(
     >>> [len(np.unique(y[i])) for i in train], np.sort(np.concatenate(train)).tolist() == list(range(12))
     ([2, 2, 2, 2, 2, 2], True)
     """
-    check_num_clients(num_clients)
-    classes = np.union1d(y_train, y_test)
-    places = num_clients * classes_per_client
-    check_classes_per_client(classes_per_client, len(classes))
-    if places < len(classes):
-        raise InputError(
-            f"{num_clients} clients with {classes_per_client} classes each hold {places} of {len(classes)} classes "
-            "and the others would be lost; use more classes a client, or at least "
-            f"{-(-len(classes) // classes_per_client)} clients"
-        )
+    classes, places = np.union1d(y_train, y_test), num_clients * classes_per_client
+    least = -(-len(classes) // max(1, classes_per_client))
+    check_classes(num_clients, classes_per_client, len(classes), places, least)
     rng = np.random.default_rng(seed)
     holders = _deal(len(classes), num_clients, classes_per_client, rng)
     train: list[list] = [[] for _ in range(num_clients)]
@@ -142,16 +139,9 @@ def by_class_cycle(
     >>> [len(i) for i in (*train, *test)], np.unique(np.repeat(np.arange(4), 10)[train[3]]).tolist()
     ([7, 7, 7, 7, 3, 3, 3, 3], [0, 3])
     """
-    check_num_clients(num_clients)
     classes, available = np.unique(y, return_counts=True)
-    check_classes_per_client(classes_per_client, len(classes))
-    held = min(num_clients, len(classes)) + classes_per_client - 1
-    if held < len(classes):
-        raise InputError(
-            f"{num_clients} clients with {classes_per_client} classes each hold {held} of {len(classes)} classes and "
-            f"the others would be lost; use more classes a client, or at least {len(classes) - classes_per_client + 1} "
-            "clients"
-        )
+    held, least = min(num_clients, len(classes)) + classes_per_client - 1, len(classes) - classes_per_client + 1
+    check_classes(num_clients, classes_per_client, len(classes), held, least)
     place = (np.arange(len(classes)) - np.arange(num_clients)[:, None]) % len(classes)  # j, [clients, classes]
     holds = place < classes_per_client
 

@@ -49,9 +49,7 @@ def dirichlet_capped(
         if best and best[0] == 0:
             break
     if best is None:
-        raise InputError(
-            f"in {max_draws} draws of Dir({alpha}) some class always fell to clients that were full; use a larger alpha"
-        )
+        raise InputError(f"in {max_draws} draws of Dir({alpha}) some class fell to full clients; use a larger alpha")
     given, shares, counts = best
     _give(counts, shares * totals[0][:, None], len(classes))
     test_counts = np.array([apportion(share, n) for share, n in zip(shares, totals[1], strict=True)])

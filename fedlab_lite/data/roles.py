@@ -12,9 +12,9 @@ from statistics import NormalDist
 import numpy as np
 
 from fedlab_lite.data import text
-from fedlab_lite.data.container import Pool
+from fedlab_lite.data.formats import Arrays
+from fedlab_lite.data.pool import Pool
 from fedlab_lite.data.synthetic import VERSION, cached
-from fedlab_lite.util import InputError
 
 # Capitals other than I are places for a determiner, adjective, noun, preposition or verb.
 _SENTENCES = (
@@ -48,14 +48,10 @@ def roles(num_roles: int, *, seed: int = 0) -> Pool:
     number the roles. The words and the grammar do not depend on `seed`; the roles do. Raises `InputError` for fewer
     than one role.
     """
-    if num_roles < 1:
-        raise InputError(f"num_roles is {num_roles}; there must be at least one")
-    arrays = cached(f"roles-v{VERSION}-roles{num_roles}-seed{seed}", lambda: _roles(num_roles, seed))
-    about = {"name": "roles", "source": "embedded roles", "num_classes": text.NUM_IDS, "task": "next_character"}
-    return Pool(**arrays, **about)
+    return cached("roles", _roles, text.NUM_IDS, task="next_character", roles=num_roles, seed=seed)
 
 
-def _roles(num_roles: int, seed: int) -> dict[str, np.ndarray]:
+def _roles(num_roles: int, seed: int) -> Arrays:
     rng = np.random.default_rng([VERSION, text.NUM_IDS, seed])
     lexicon = _lexicon()
     parts = {"train": [], "test": []}
@@ -63,7 +59,7 @@ def _roles(num_roles: int, seed: int) -> dict[str, np.ndarray]:
         speeches = _speeches(lexicon, rng)
         for part, n in (("train", size), ("test", max(1, round(0.1272 * size)))):
             parts[part].append(text.windows(_cut(speeches, n, rng)))
-    return {key.replace("client", "owner"): array for key, array in text.arrays_of(parts).items()}
+    return text.arrays_of(parts)
 
 
 def _loquacity(num_roles: int, rng: np.random.Generator) -> np.ndarray:

@@ -8,13 +8,13 @@ alone is clearly less accurate. Clients differ in their classes and in how they 
 
 import contextlib
 import io
-import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 
-from fedlab_lite.data.container import Pool
+from fedlab_lite.data.formats import Arrays
+from fedlab_lite.data.pool import Pool
 from fedlab_lite.util import InputError, OutputError, cache_dir, write_atomic
 
 VERSION = 2  # increase it whenever the samples change, so that no old cached file is used for new data
@@ -30,27 +30,28 @@ _CELL = 48  # pixels: height and width of a rendered glyph
 _CHUNK = 64  # samples processed at a time, so that they stay in the processor's cache
 
 
-def cached(name: str, build: Callable[[], dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
-    """Return the result of `build`, read from `$FEDLAB_CACHE/embedded/<name>.npz`, or built and then stored there."""
-    path = cache_dir() / "embedded" / f"{name}.npz"
-    unreadable = (OSError, ValueError, EOFError, zipfile.BadZipFile)
-    with contextlib.suppress(*unreadable), open(path, "rb") as file, np.load(file) as content:
-        arrays = dict(content)
-        if {"x_train", "y_train", "x_test", "y_test"} <= arrays.keys():
-            return arrays
-    arrays = build()
+def cached(
+    name: str, build: Callable[..., Arrays], num_classes: int, *, task: str = "classification", **counts: int
+) -> Pool:
+    """Return the data set that `build` makes of `counts`, read from or stored in `$FEDLAB_CACHE/embedded`.
+
+    Raises `InputError` for a count below one; the `seed` may be zero.
+    """
+    for what, count in counts.items():
+        if what != "seed" and count < 1:
+            raise InputError(f"{name}: {what} is {count}; there must be at least one")
+    order = "-".join(f"{what}{count}" for what, count in counts.items())
+    path = cache_dir() / "embedded" / f"{name.removesuffix('100')}-v{VERSION}-{order}.npz"
+    about = {"name": name, "source": f"embedded {name}", "num_classes": num_classes, "task": task}
+    # a damaged file is made anew
+    with contextlib.suppress(Exception), open(path, "rb") as file, np.load(file) as content:
+        return Pool(**content, **about)
+    arrays = build(*counts.values())
     buffer = io.BytesIO()
     np.savez(buffer, **arrays)
     with contextlib.suppress(OutputError):  # without the cache the next call is only slower
         write_atomic(path, buffer.getbuffer())
-    return arrays
-
-
-def check_sizes(name: str, train_size: int, test_size: int) -> None:
-    """Raise `InputError` if a generated data set would have no training or no test samples."""
-    for kind, size in (("training", train_size), ("test", test_size)):
-        if size < 1:
-            raise InputError(f"{name}: {size} {kind} samples asked for; there must be at least one")
+    return Pool(**arrays, **about)
 
 
 # --- glyphs ---------------------------------------------------------------------------------------------------------
@@ -64,13 +65,10 @@ def glyphs(num_writers: int, *, seed: int = 0) -> Pool:
     samples per writer follow FeDEQ's Table I: mean 194 and standard deviation 73 in training, about a tenth as many in
     test. `owner_train` and `owner_test` number the writers.
     """
-    if num_writers < 1:
-        raise InputError(f"num_writers is {num_writers}; there must be at least one")
-    arrays = cached(f"glyphs-v{VERSION}-writers{num_writers}-seed{seed}", lambda: _glyphs(num_writers, seed))
-    return Pool(**arrays, name="glyphs", source="embedded glyphs", num_classes=len(CHARACTERS))
+    return cached("glyphs", _glyphs, len(CHARACTERS), writers=num_writers, seed=seed)
 
 
-def _glyphs(num_writers: int, seed: int) -> dict[str, np.ndarray]:
+def _glyphs(num_writers: int, seed: int) -> Arrays:
     rng = np.random.default_rng([VERSION, 62, seed])
     sizes = _diligence(num_writers, rng)
     tests = np.maximum(1, np.round(0.1036 * sizes)).astype(int)
@@ -91,13 +89,10 @@ def _glyphs(num_writers: int, seed: int) -> dict[str, np.ndarray]:
 
 def digits(train_size: int, test_size: int, *, seed: int = 0) -> Pool:
     """Make the ten digits of `glyphs` by 50 writers, without owners, all equally often (to within one)."""
-    check_sizes("digits", train_size, test_size)
-    name = f"digits-v{VERSION}-train{train_size}-test{test_size}-seed{seed}"
-    arrays = cached(name, lambda: _digits(train_size, test_size, seed))
-    return Pool(**arrays, name="digits", source="embedded digits", num_classes=10)
+    return cached("digits", _digits, 10, train=train_size, test=test_size, seed=seed)
 
 
-def _digits(train_size: int, test_size: int, seed: int) -> dict[str, np.ndarray]:
+def _digits(train_size: int, test_size: int, seed: int) -> Arrays:
     rng = np.random.default_rng([VERSION, 10, seed])
     y = np.concatenate([rng.permutation(np.arange(size, dtype=np.int32) % 10) for size in (train_size, test_size)])
     x = _write(rng.integers(50, size=len(y), dtype=np.int32), y, 50, rng)
@@ -217,16 +212,11 @@ def textures(num_classes: int, train_size: int, test_size: int, *, seed: int = 0
     """
     if num_classes not in (10, 100):
         raise InputError(f"textures come in 10 or 100 classes, not {num_classes}")
-    check_sizes("textures", train_size, test_size)
-    arrays = cached(
-        f"textures-v{VERSION}-classes{num_classes}-train{train_size}-test{test_size}-seed{seed}",
-        lambda: _textures(num_classes, train_size, test_size, seed),
-    )
-    name = "textures" if num_classes == 10 else "textures100"
-    return Pool(**arrays, name=name, source=f"embedded {name}", num_classes=num_classes)
+    counts = {"classes": num_classes, "train": train_size, "test": test_size, "seed": seed}
+    return cached("textures" if num_classes == 10 else "textures100", _textures, num_classes, **counts)
 
 
-def _textures(num_classes: int, train_size: int, test_size: int, seed: int) -> dict[str, np.ndarray]:
+def _textures(num_classes: int, train_size: int, test_size: int, seed: int) -> Arrays:
     arrays = {}
     for part, size in enumerate((train_size, test_size)):
         rng = np.random.default_rng([VERSION, num_classes, seed, part])

@@ -15,7 +15,6 @@ MORE_THAN = 100  # a role needs more training windows than this to be used (FeDE
 
 _ID = np.full(129, OOV, np.int32)  # by code point; the last entry is for all code points beyond ASCII
 _ID[[ord(character) for character in CHARACTERS]] = np.arange(3, OOV)
-_SHOWN = np.array(["", "", "", *CHARACTERS, "\N{REPLACEMENT CHARACTER}"])
 
 
 def encode(text: str) -> np.ndarray:
@@ -27,20 +26,6 @@ def encode(text: str) -> np.ndarray:
     [11, 68, 89, 65]
     """
     return _ID[np.minimum(np.frombuffer(text.encode("utf-32-le", "surrogatepass"), "<u4"), 128)]
-
-
-def decode(ids: np.ndarray) -> str:
-    """Return the text of `ids` (any shape), without padding, beginning and end, and with U+FFFD for `OOV`.
-
-    Raises `InputError` for ids outside 0 ... 89.
-
-    >>> decode([BOS, *encode("To be"), EOS, PAD])
-    'To be'
-    """
-    ids = np.asarray(ids, int).reshape(-1)
-    if len(ids) and not 0 <= ids.min() <= ids.max() <= OOV:
-        raise InputError(f"ids run from {ids.min()} to {ids.max()}, but the vocabulary's are 0 ... {OOV}")
-    return "".join(_SHOWN[ids])
 
 
 def join(snippets: Sequence[str]) -> np.ndarray:

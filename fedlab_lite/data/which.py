@@ -7,10 +7,10 @@ A bare name is accepted if only one of these exists. If two exist, the error nam
 import difflib
 
 from fedlab_lite.data import npz, sources
-from fedlab_lite.data.npz import has_own, own_file, own_files
-from fedlab_lite.data.sources import EMBEDDED
+from fedlab_lite.data.pool import Pool
 from fedlab_lite.util import InputError, MissingDataError, data_dir
 
+EMBEDDED = ("glyphs", "digits", "textures", "textures100", "motion", "roles")  # generated; they need no files
 DATASETS = (*EMBEDDED, *sources.SOURCES)
 KINDS = ("embedded", "official", "npz")
 
@@ -28,20 +28,25 @@ def split(dataset: str) -> tuple[str, str]:
 def check(dataset: str) -> None:
     """Raise `InputError`, suggesting similar names, for an unknown data set; `npz:<name>` need not exist yet."""
     kind, name = split(dataset)
-    own_name = _is_file_name(name)
-    if {"embedded": name in EMBEDDED, "official": name in sources.SOURCES, "npz": own_name}.get(kind, False):
+    own_name = bool(name) and not name.startswith(".") and not set(name) & {"/", "\\", ":", "\0"}
+    known = {"embedded": name in EMBEDDED, "official": name in sources.SOURCES, "npz": own_name}
+    if known.get(kind, name in DATASETS or (own_name and npz.has_own(name))):
         return
-    if not kind and (name in DATASETS or (own_name and has_own(name))):
-        return
-    known = [*DATASETS, *(file.stem for file in own_files())]
-    near = difflib.get_close_matches(name, known, n=2)
-    hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else f" (known: {', '.join(known)})"
+    names = [*DATASETS, *npz.own_names()]
+    near = difflib.get_close_matches(name, names, n=2)
+    hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else f" (known: {', '.join(names)})"
     path = data_dir() / f"{name if own_name else 'NAME'}.npz"
     raise InputError(f"unknown data set {dataset!r}{hint} Or one of your own: {path} is not there")
 
 
-def _is_file_name(name: str) -> bool:
-    return bool(name) and not name.startswith(".") and not set(name) & {"/", "\\", ":", "\0"}
+def here(name: str) -> dict[str, str]:
+    """What is called `name` on this machine: words by kind."""
+    found = {
+        "embedded": name in EMBEDDED and f"the embedded {name}",
+        "official": name in sources.SOURCES and sources.find(name) and f"the official {name}",
+        "npz": npz.has_own(name) and f"your own file {npz.own_file(name)}",
+    }
+    return {kind: words for kind, words in found.items() if words}
 
 
 def kind_of(dataset: str) -> str:
@@ -50,23 +55,28 @@ def kind_of(dataset: str) -> str:
     kind, name = split(dataset)
     if kind:
         return kind
-    found = {
-        "embedded": name in EMBEDDED and f"the embedded {name}",
-        "official": sources.has_official(name) and f"the official {name}",
-        "npz": has_own(name) and f"your own file {own_file(name)}",
-    }
-    there = {kind: words for kind, words in found.items() if words}
+    there = here(name)
     if len(there) > 1:
         choices = " or ".join(f"{kind}:{name}" for kind in there)
         raise InputError(f"two data sets are called {name!r}: {' and '.join(there.values())}. Say which: {choices}")
     return next(iter(there), "official")
 
 
+def load(dataset: str) -> Pool:
+    """Load a whole data set that is not embedded; a user's file of a published name must have its labels."""
+    name = split(dataset)[1]
+    if kind_of(dataset) == "official":
+        return sources.load(name)
+    return npz.read(npz.own_file(name), sources.SOURCES[name].num_classes if name in sources.SOURCES else None)
+
+
 def describe(dataset: str) -> str:
     """Describe in words where the rows come from: 'embedded digits', 'own file mydigits.npz, sha256 ...'."""
     kind, name = kind_of(dataset), split(dataset)[1]
+    if kind == "embedded":
+        return f"embedded {name}"
     try:
-        return f"embedded {name}" if kind == "embedded" else sources.describe(name, kind)
+        return sources.describe(name) if kind == "official" else load(dataset).source
     except MissingDataError:
         return f"{name} (not on this machine: stored runs)"
 
@@ -74,4 +84,4 @@ def describe(dataset: str) -> str:
 def stamp(dataset: str) -> object:
     """A value that changes when the user's own file of this name does."""
     kind, name = split(dataset)
-    return npz.stamp(own_file(name)) if kind in ("", "npz") else None
+    return npz.stamp(npz.own_file(name)) if kind in ("", "npz") else None

@@ -270,14 +270,14 @@ X, Y = np.zeros((2, 4), np.float32), np.array([0, 1])
     [
         ((X[:0], Y[:0]), "training data of client 1 are empty; use fewer clients"),
         ((X, Y[:1]), r"client 1: x has shape \(2, 4\) and y \(1,\)"),
-        ((X[:, :3], Y), r"client 1: a row of x has shape \(3,\), that of client 0 \(4,\)"),
-        ((X, np.eye(2, dtype=int)), "client 1: a row of y has shape"),
-        ((X.astype(np.uint8), Y), "client 1: x is uint8, that of client 0 float32"),
+        ((X[:, :3], Y), r"client 1: a row of x is float32 \(3,\), that of client 0 float32 \(4,\)"),
+        ((X, np.eye(2, dtype=int)), r"client 1: a row of y is \(2,\), that of client 0 \(\)"),
+        ((X.astype(np.uint8), Y), r"client 1: a row of x is uint8 \(4,\), that of client 0 float32"),
         ((X + np.array([[0], [np.nan]], np.float32), Y), "client 1: row 1 of x holds NaN or infinity"),
         ((X + np.float32(np.inf), Y), "client 1: row 0 of x holds NaN or infinity"),
-        ((X, Y + 2), r"client 1: labels run from 2 to 3, but must lie in 0 \.\.\. 2"),
-        ((X, Y - 1), "client 1: labels run from -1"),
-        ((X, Y * 1.0), r"client 1: the labels are float64; convert .* give task='regression'"),
+        ((X, Y + 2), r"client 1: y runs from 2 to 3, but must lie in 0 \.\.\. 2"),
+        ((X, Y - 1), "client 1: y runs from -1"),
+        ((X, Y * 1.0), r"client 1: y is float64; number the classes .* give task='regression'"),
     ],
 )
 def test_bad_clients(bad, message):
@@ -293,8 +293,8 @@ def test_bad_clients(bad, message):
     [
         (np.array([0.5, np.nan]), "client 1: row 1 of y holds NaN or infinity"),
         (np.array([-np.inf, 0.5]), "client 1: row 0 of y holds NaN or infinity"),
-        (np.array(["a", "b"]), "client 1: y is <U1; the y of a regression are numbers"),
-        (np.eye(2), "client 1: a row of y has shape"),
+        (np.array(["a", "b"]), "client 1: y is <U1; convert it to floats"),
+        (np.eye(2), r"client 1: a row of y is \(2,\), that of client 0 \(\)"),
     ],
 )
 def test_bad_clients_of_a_regression(bad, message):
@@ -386,8 +386,8 @@ def test_a_cycle_of_classes_pools_training_and_test_samples(folders):
     for wrong, message in (
         ({"train_size": 45}, "train_size is 45, .* gives 10 clients equally many; make it a multiple, for example 40"),
         ({"train_size": 80}, "can have 10 samples each, not 8 for training and 3"),
-        ({"shared_size": 10}, "pools all samples; leave common_test and shared_size out"),
-        ({"common_test": True}, "pools all samples"),
+        ({"shared_size": 10}, "deals all samples; leave common_test and shared_size out"),
+        ({"common_test": True}, "deals all samples"),
         ({"classes_per_client": 11}, "classes_per_client is 11, but the data have 10 classes"),
         ({"num_clients": 60}, "training and 1 test rows a client are too few"),
     ):

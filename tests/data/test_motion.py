@@ -65,9 +65,9 @@ def test_the_seed_decides_and_the_cache_changes_nothing(cache):
 
 
 def test_bad_input():
-    with pytest.raises(InputError, match="num_users is 0; there must be at least one"):
+    with pytest.raises(InputError, match="motion: users is 0; there must be at least one"):
         motion.motion(10, 10, num_users=0)
-    with pytest.raises(InputError, match="motion: 0 test samples"):
+    with pytest.raises(InputError, match="motion: test is 0"):
         motion.motion(10, 0)
 
 

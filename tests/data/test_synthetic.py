@@ -140,13 +140,13 @@ def test_a_cache_that_cannot_be_written_only_costs_time(cache, monkeypatch):
 
 
 def test_bad_input():
-    with pytest.raises(InputError, match="num_writers is 0"):
+    with pytest.raises(InputError, match="glyphs: writers is 0; there must be at least one"):
         synthetic.glyphs(0)
     with pytest.raises(InputError, match="10 or 100 classes, not 20"):
         synthetic.textures(20, 100, 100)
-    with pytest.raises(InputError, match="0 test samples asked for"):
+    with pytest.raises(InputError, match="textures: test is 0; there must be at least one"):
         synthetic.textures(10, 100, 0)
-    with pytest.raises(InputError, match="digits: 0 training samples"):
+    with pytest.raises(InputError, match="digits: train is 0"):
         synthetic.digits(0, 100)
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedlab_lite.data import EMBEDDED, Federated, federated, sources, text
+from fedlab_lite.data import EMBEDDED, Federated, commands, federated, sources, text
 from fedlab_lite.data.roles import roles
 from fedlab_lite.data.which import DATASETS
 from fedlab_lite.engine import Problem, bigram_answer
@@ -30,6 +30,14 @@ def folder(cache, tmp_path, monkeypatch):
     return tmp_path
 
 
+SHOWN = np.array(["", "", "", *text.CHARACTERS, "\N{REPLACEMENT CHARACTER}"])
+
+
+def decode(ids) -> str:
+    """The text of ids, without padding, beginning and end."""
+    return "".join(SHOWN[np.asarray(ids, int).reshape(-1)])
+
+
 # --- ids and windows ------------------------------------------------------------------------------------------------
 
 
@@ -45,20 +53,14 @@ def test_the_vocabulary_is_that_of_fedjax():
 def test_encode_then_decode(line):
     ids = text.encode(line)
     assert len(ids) == len(line)
-    assert text.decode(ids) == line
-    assert text.decode(text.windows(text.join([line]))[0]) == line
+    assert decode(ids) == line
+    assert decode(text.windows(text.join([line]))[0]) == line
 
 
 @given(st.text())
 def test_any_text_can_be_encoded(line):
     shown = "".join(c if c in text.CHARACTERS else "\N{REPLACEMENT CHARACTER}" for c in line)
-    assert text.decode(text.encode(line)) == shown
-
-
-@pytest.mark.parametrize("ids", [[90], [-1, 3]])
-def test_decode_refuses_other_ids(ids):
-    with pytest.raises(InputError, match=r"the vocabulary's are 0 \.\.\. 89"):
-        text.decode(ids)
+    assert decode(text.encode(line)) == shown
 
 
 def test_windows_by_hand():
@@ -104,7 +106,7 @@ def assert_shakespeare(pool) -> None:
     assert pool.owner_train.tolist() == [0] * 108 + [1] * 109
     assert pool.owner_test.tolist() == [0] + [1] * 2  # "A" and "HAMLET"; the others say too little, or nothing in test
     assert pool.x_train.dtype == pool.y_test.dtype == np.int32
-    assert text.decode(pool.x_train[108:]) == LONG + "Words\N{REPLACEMENT CHARACTER}"
+    assert decode(pool.x_train[108:]) == LONG + "Words\N{REPLACEMENT CHARACTER}"
     assert np.array_equal(pool.y_train[:, :-1][pool.x_train[:, 1:] > 0], pool.x_train[:, 1:][pool.x_train[:, 1:] > 0])
     assert (pool.name, pool.num_classes, pool.task) == ("shakespeare", 90, "next_character")
 
@@ -115,7 +117,7 @@ def test_shakespeare_unpacked(folder):
     assert_shakespeare(pool)
     assert pool.source.startswith("shakespeare (unpacked, sha256 ")
     assert pool.source.endswith(", characters out of vocabulary: 2)")
-    assert [row.state for row in sources.status() if row.name == "shakespeare"] == ["ready"]
+    assert [row.state for row in commands.status() if row.name == "shakespeare"] == ["ready"]
 
 
 def test_shakespeare_archive(folder, monkeypatch, tmp_path_factory):
@@ -127,11 +129,8 @@ def test_shakespeare_archive(folder, monkeypatch, tmp_path_factory):
             archive.add(elsewhere / f"shakespeare_{part}.h5", f"shakespeare_{part}.h5")
     with pytest.raises(CorruptFileError, match=r"shakespeare\.tar\.bz2 is truncated or altered.*expected 0285be99"):
         sources.load("shakespeare")
-    known = replace(
-        sources.SOURCES["shakespeare"].files[0],
-        checksum=f"sha256:{hashlib.sha256(path.read_bytes()).hexdigest()}",
-    )
-    monkeypatch.setitem(sources.SOURCES, "shakespeare", replace(sources.SOURCES["shakespeare"], files=(known,)))
+    known = {path.name: hashlib.sha256(path.read_bytes()).hexdigest()}
+    monkeypatch.setitem(sources.SOURCES, "shakespeare", replace(sources.SOURCES["shakespeare"], files=known))
     pool = sources.load("shakespeare")
     assert_shakespeare(pool)
     assert pool.source == "shakespeare (official, characters out of vocabulary: 2)"
@@ -168,50 +167,6 @@ def test_damaged_and_missing_shakespeare(folder):
         sources.load("shakespeare")
 
 
-def npz(**changes):
-    x, y = text.windows(text.join([LONG]))
-    owner = np.repeat(["a", "b"], [60, len(x) - 60])
-    good = {"x_train": x, "y_train": y, "owner_train": owner, "x_test": x, "y_test": y, "owner_test": owner}
-    return {key: value for key, value in (good | changes).items() if value is not None}
-
-
-def test_an_npz_of_ones_own(folder):
-    np.savez(folder / "shakespeare.npz", **npz(x_train=npz()["x_train"].astype(np.uint8)))
-    data = federated("shakespeare", partition="natural", num_clients=2)
-    assert data.task == "next_character"
-    assert data.size.tolist() == data.test_size.tolist() == [60, 48]
-    assert data.x.dtype == data.y.dtype == np.int32
-    assert data.source.startswith("own file shakespeare.npz, sha256 ")
-    assert data.source.endswith(", characters out of vocabulary: 0")
-    with pytest.raises(InputError, match="only 2 writers or roles"):
-        federated("shakespeare", partition="natural", num_clients=3)
-
-
-X, Y = npz()["x_train"], npz()["y_train"]
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"owner_train": None, "owner_test": None}, "has no owner_train and owner_test; sequences are dealt by"),
-        ({"owner_test": None}, "only one of owner_train and owner_test"),
-        ({"y_test": Y[:, 0]}, r"x_test \(108, 16\) and y_test \(108,\) must both be ids \[n, 16\]"),
-        ({"x_train": X[:, :8], "y_train": Y[:, :8]}, r"x_train \(108, 8\)"),
-        ({"x_test": X[:5]}, r"x_test \(5, 16\)"),
-        ({"x_train": X + 80}, r"x_train runs to 1\d\d; here it must lie in 0 \.\.\. 89"),
-        ({"y_test": Y - 1}, "y_test runs from -1; ids begin at 0"),
-        ({"x_train": X * 1.0}, "x_train is float64"),
-        ({"y_train": np.where(Y == text.EOS, 0, Y)}, "padding .id 0. must stand at the same places of x_train and y_t"),
-        ({"x_test": X[:, ::-1], "y_test": Y[:, ::-1]}, "same places of x_test and y_test, last"),
-    ],
-)
-def test_an_npz_that_breaks_the_schema(folder, changes, message):
-    np.savez(folder / "shakespeare.npz", **npz(**changes))
-    with pytest.raises(InputError, match=message):
-        sources.load("shakespeare")
-    assert [row.state for row in sources.status() if row.name == "shakespeare"] == ["damaged"]
-
-
 # --- roles ----------------------------------------------------------------------------------------------------------
 
 
@@ -241,14 +196,14 @@ def test_any_number_of_roles(num_roles):
 
 
 def test_no_roles():
-    with pytest.raises(InputError, match="num_roles is 0"):
+    with pytest.raises(InputError, match="roles: roles is 0"):
         roles(0)
 
 
 def test_the_seed_decides_and_the_cache_changes_nothing(tmp_path, monkeypatch):
     monkeypatch.setenv("FEDLAB_CACHE", str(tmp_path))
     first, other = roles(2), roles(2, seed=1)
-    assert text.decode(first.x_train[:20]) != text.decode(other.x_train[:20])
+    assert decode(first.x_train[:20]) != decode(other.x_train[:20])
     paths = list((tmp_path / "embedded").iterdir())
     assert len(paths) == 2
     for again in (roles(2), [path.unlink() for path in paths] and roles(2)):

@@ -1,0 +1,174 @@
+"""`Pool`, samples before they are divided among clients: checks, and pools of a user's own arrays."""
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedlab_lite.data.partition import apportion
+from fedlab_lite.util import InputError, choose, sha256_of_arrays
+
+TASKS = ("classification", "next_character", "regression")  # what y is: a label, one id per position, numbers
+_ARRAYS = ("owner_test", "owner_train", "x_test", "x_train", "y_test", "y_train")
+_NUMBERED = "number the classes 0, 1, ... (numpy.unique(y, return_inverse=True)[1] does)"
+
+
+class Pool(NamedTuple):
+    """A data set before partition: x_train `[n, ...]`, y_train `[n]`, and the same for test.
+
+    `task` is one of `TASKS`; for 'next_character' x and y are `[n, length]`, and 0 is padding. `owner_train [n]` and
+    `owner_test` say who made each sample, where this was recorded.
+    """
+
+    x_train: np.ndarray
+    y_train: np.ndarray
+    x_test: np.ndarray
+    y_test: np.ndarray
+    name: str
+    source: str
+    num_classes: int
+    task: str = "classification"
+    owner_train: np.ndarray | None = None
+    owner_test: np.ndarray | None = None
+
+    def digest(self) -> str:
+        """The SHA-256 (hex) of the arrays."""
+        arrays = {key: getattr(self, key) for key in _ARRAYS}
+        return sha256_of_arrays({key: array for key, array in arrays.items() if array is not None})
+
+    def describe(self) -> str:
+        """Describe the content in one line: shape, classes, rows, owners, fingerprint."""
+        shape = "x".join(map(str, self.x_train.shape[1:]))
+        owners = "" if self.owner_train is None else f", {len(np.unique(self.owner_train)):,} owners"
+        rows = f"{len(self.x_train):,} + {len(self.x_test):,} rows{owners}"
+        return f"{shape} {self.x_train.dtype}, {self.num_classes} classes, {rows}, sha256 {self.digest()[:12]}"
+
+
+def wrong_rows(x: np.ndarray, y: np.ndarray, task: str, num_classes: int | None = None, part: str = "") -> list[str]:
+    """List what is wrong with the rows `x [n, ...]` and `y [n, ...]`; `part` ('_train') is added to their names.
+
+    >>> wrong_rows(np.zeros((2, 3)), np.array([0, 7]), "classification", 5, "_test")
+    ['y_test runs from 0 to 7, but must lie in 0 ... 4; renumber it, or give the right num_classes']
+    """
+    x_name, y_name = f"x{part}", f"y{part}"
+    if x.ndim < 2 or y.ndim < 1 or len(x) != len(y) or 0 in x.shape[1:]:
+        return [f"{x_name} has shape {x.shape} and {y_name} {y.shape}; both need one row a sample, `[n, ...]`"]
+    if len(x) == 0:
+        return [f"{x_name} and {y_name} have no rows"]
+    wrong = []
+    for name, array in ((x_name, x), (y_name, y)):
+        if array.dtype.kind == "f" and not np.isfinite(array).all():
+            row = int(np.argwhere(~np.isfinite(array))[0, 0])
+            wrong.append(f"row {row} of {name} holds NaN or infinity; remove or repair it")
+    if x.dtype.kind not in "fiub":
+        wrong.append(f"{x_name} is {x.dtype}; convert it to uint8 pixels or floats")
+    if task == "regression":
+        return wrong + [f"{y_name} is {y.dtype}; convert it to floats"] * (y.dtype.kind not in "fiu")
+    if y.dtype.kind not in "iu":
+        wrong.append(f"{y_name} is {y.dtype}; {_NUMBERED}, or, for numbers to be fitted, give task='regression'")
+    elif y.min() < 0 or (num_classes and y.max() >= num_classes):
+        last = num_classes - 1 if num_classes else "the number of classes - 1"
+        found = f"{y_name} runs from {y.min()} to {y.max()}"
+        wrong.append(f"{found}, but must lie in 0 ... {last}; renumber it, or give the right num_classes")
+    return wrong
+
+
+def wrong_classes(y: np.ndarray, name: str = "y", known: bool = False) -> list[str]:
+    """List what is wrong with the labels of a classification, `known` to have a number of classes or not.
+
+    >>> wrong_classes(np.array([0, 2]))[0][:44]
+    'the labels y are 0, 2, and no row has 1; num'
+    """
+    if y.ndim > 1:
+        return [f"{name} has shape {y.shape}; a classification needs one label a row, `[n]`"]
+    classes = np.unique(y)
+    if known or classes[-1] == len(classes) - 1:
+        return []
+    some = ", ".join(map(str, classes[:5])) + ", ..." * (len(classes) > 5)
+    missing = int(np.argmax(classes != np.arange(len(classes))))
+    return [f"the labels {name} are {some}, and no row has {missing}; {_NUMBERED} without gaps, or give num_classes"]
+
+
+def wrong_owners(owners: np.ndarray, rows: int, name: str = "owners") -> list[str]:
+    """List what is wrong with the owners of `rows` rows."""
+    wrong = []
+    if owners.dtype.kind not in "iubUS":
+        wrong.append(f"{name} is {owners.dtype}; name owners by integers or by strings (.astype(str))")
+    if owners.shape != (rows,):
+        wrong.append(f"{name} has shape {owners.shape}, but there are {rows} rows; give one owner a row, `[{rows}]`")
+    return wrong
+
+
+def pool_of_arrays(
+    x: Any,
+    y: Any,
+    owners: Any = None,
+    *,
+    name: str,
+    num_classes: int | None = None,
+    task: str = "classification",
+    test_fraction: float = 0.2,
+    seed: int = 0,
+) -> Pool:
+    """Make a pool of `x [n, ...]` and `y [n, ...]`; `held_out` says which rows are for testing.
+
+    Without `owners`, the share `test_fraction` of each class (of a regression: of all rows) is for testing.
+
+    >>> pool_of_arrays([[0.5], [1.5]], [0, 2], name="mine")
+    Traceback (most recent call last):
+    fedlab_lite.util.errors.InputError: mine: the labels y are 0, 2, and no row has 1; number the classes 0, 1, ... \
+(numpy.unique(y, return_inverse=True)[1] does) without gaps, or give num_classes
+    """
+    choose("task", task, TASKS)
+    if y is None:
+        raise InputError(f"{name}: x came without y; call federated(x, y, owners=...), or give a data set's name")
+    x, y = np.asarray(x), np.asarray(y)
+    wrong = wrong_rows(x, y, task, num_classes)
+    if not wrong and task == "classification":
+        wrong = wrong_classes(y, known=num_classes is not None)
+    if not wrong and owners is not None:
+        owners = np.asarray(owners)
+        wrong = wrong_owners(owners, len(x))
+    if wrong:
+        raise InputError(f"{name}: {wrong[0]}")
+    check_test_fraction(test_fraction)
+    if num_classes is None:
+        num_classes = math.prod(y.shape[1:]) if task == "regression" else int(y.max()) + 1
+    about = {"name": name, "source": "own arrays", "num_classes": num_classes, "task": task}
+    if owners is not None:
+        held = held_out(owners, test_fraction, seed)
+        if lonely := np.setdiff1d(owners, owners[held]).tolist():
+            raise InputError(
+                f"{name}: owner {lonely[0]} has one row, which cannot both train and test; leave such owners out, or "
+                "join them to others"
+            )
+        about |= {"source": f"own arrays, {len(np.unique(owners))} owners"}
+        about |= {"owner_train": owners[~held], "owner_test": owners[held]}
+    else:
+        labels = y if task == "classification" else np.zeros(len(y), int)
+        classes, counts = np.unique(labels, return_counts=True)
+        total = min(max(1, round(test_fraction * len(y))), len(y) - 1)
+        rng, held = np.random.default_rng([seed, 5]), np.zeros(len(y), bool)
+        for label, count in zip(classes, apportion(counts, total), strict=True):
+            held[rng.choice(np.flatnonzero(labels == label), count, replace=False)] = True
+    return Pool(x[~held], y[~held], x[held], y[held], **about)
+
+
+def check_test_fraction(test_fraction: float) -> None:
+    """Raise `InputError` unless `test_fraction` is between 0 and 1, both excluded."""
+    if not 0 < test_fraction < 1:
+        raise InputError(f"test_fraction is {test_fraction}; give one between 0 and 1, for example 0.2")
+
+
+def held_out(groups: np.ndarray, test_fraction: float, seed: int) -> np.ndarray:
+    """Draw the test rows, `[n]` bool: a share of each group of rows, at least one, and never all of a group.
+
+    Of the n rows of group k, in the order of `numpy.unique(groups)`, round(`test_fraction` n) are drawn by
+    `numpy.random.default_rng([seed, 5, k])`.
+    """
+    held = np.zeros(len(groups), bool)
+    for k, group in enumerate(np.unique(groups)):
+        rows = np.flatnonzero(groups == group)
+        count = min(max(1, round(test_fraction * len(rows))), len(rows) - 1)
+        held[np.random.default_rng([seed, 5, k]).choice(rows, count, replace=False)] = True
+    return held
