@@ -91,7 +91,7 @@ class Federated:
         if not train or len(test) != (1 if common_test else len(train)):
             raise InputError(
                 f"{name}: {len(train)} clients have training data and {len(test)} have test data; "
-                "give both lists one entry a client, and at least one client (with common_test: one test set for all)"
+                "both lists need one entry per client, and at least one (with common_test: one test set for all)"
             )
         train, test = ([(np.asarray(x), np.asarray(y)) for x, y in part] for part in (train, test))
         (x, y), form = train[0], _form(*train[0])
@@ -101,7 +101,9 @@ class Federated:
         shared_x = x[:0] if shared_x is None else np.asarray(shared_x)
         if _form(shared_x, y) != form:
             shared = _form(shared_x, y)[0]
-            raise InputError(f"{name}: shared_x is {shared}, the clients' x {form[0]}; bring both to one form")
+            raise InputError(
+                f"{name}: shared_x is {shared}, but the clients' x is {form[0]}; convert both to one type and shape"
+            )
         y_type = np.dtype(np.float32 if task == "regression" else np.int32)
         return cls(*_pad(train, y_type), *_pad(test, y_type), _narrow(shared_x), name, source, num_classes, task)
 
@@ -155,14 +157,14 @@ class Federated:
           ([1, 8], [1, 2], (2, 2, 4))
         """
         if not 0 < share < 1:
-            raise InputError(f"the share to hold out is {share}; give one between 0 and 1, for example 0.2")
+            raise InputError(f"the share to hold out is {share}; choose one between 0 and 1, for example 0.2")
         x, y, size = self.x if is_rows(self.x) else np.asarray(self.x), np.asarray(self.y), np.asarray(self.size)
         count = np.maximum(1, np.floor(share * size)).astype(np.int32)
         if (count >= size).any():
             client = int(np.argmax(count >= size))
             raise InputError(
                 f"{self.name}: client {client} has too few training rows ({size[client]}) to hold one out and train on "
-                "the others; give each client two at least: more samples, fewer clients, or another partition"
+                "the others; use more samples, fewer clients, or another partition, so that each client has two"
             )
         held = np.zeros(y.shape[:2], bool)
         for client in range(self.num_clients):
@@ -217,7 +219,9 @@ def _check(whose: str, x: np.ndarray, y: np.ndarray, form: tuple[str, str], num_
         raise InputError(f"{whose}: {wrong[0]}")
     for label, own, first in zip(("x", "y"), _form(x, y), form, strict=True):
         if own != first:
-            raise InputError(f"{whose}: a row of {label} is {own}, that of client 0 {first}; bring both to one form")
+            raise InputError(
+                f"{whose}: a row of {label} is {own}, that of client 0 is {first}; convert both to one type and shape"
+            )
 
 
 def _narrow(array: np.ndarray) -> np.ndarray:

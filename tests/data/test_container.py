@@ -235,13 +235,15 @@ def test_holding_out_keeps_types_and_takes_arrays_of_jax():
 
 
 def test_a_client_of_one_row_cannot_hold_one_out():
-    with pytest.raises(InputError, match=r"toy: client 1 has too few training rows \(1\) .* give each client two"):
+    with pytest.raises(
+        InputError, match=r"toy: client 1 has too few training rows \(1\) .* so that each client has two"
+    ):
         stack(clients(3, 1)).hold_out(0.5)
 
 
 @pytest.mark.parametrize("share", [0, 1, -0.5, 2, float("nan")])
 def test_impossible_shares(share):
-    with pytest.raises(InputError, match=f"the share to hold out is {share}; give one between 0 and 1"):
+    with pytest.raises(InputError, match=f"the share to hold out is {share}; choose one between 0 and 1"):
         stack(clients(2, 4)).hold_out(share)
 
 
@@ -270,14 +272,14 @@ X, Y = np.zeros((2, 4), np.float32), np.array([0, 1])
     [
         ((X[:0], Y[:0]), "training data of client 1 are empty; use fewer clients"),
         ((X, Y[:1]), r"client 1: x has shape \(2, 4\) and y \(1,\)"),
-        ((X[:, :3], Y), r"client 1: a row of x is float32 \(3,\), that of client 0 float32 \(4,\)"),
-        ((X, np.eye(2, dtype=int)), r"client 1: a row of y is \(2,\), that of client 0 \(\)"),
-        ((X.astype(np.uint8), Y), r"client 1: a row of x is uint8 \(4,\), that of client 0 float32"),
+        ((X[:, :3], Y), r"client 1: a row of x is float32 \(3,\), that of client 0 is float32 \(4,\)"),
+        ((X, np.eye(2, dtype=int)), r"client 1: a row of y is \(2,\), that of client 0 is \(\)"),
+        ((X.astype(np.uint8), Y), r"client 1: a row of x is uint8 \(4,\), that of client 0 is float32"),
         ((X + np.array([[0], [np.nan]], np.float32), Y), "client 1: row 1 of x holds NaN or infinity"),
         ((X + np.float32(np.inf), Y), "client 1: row 0 of x holds NaN or infinity"),
         ((X, Y + 2), r"client 1: y runs from 2 to 3, but must lie in 0 \.\.\. 2"),
         ((X, Y - 1), "client 1: y runs from -1"),
-        ((X, Y * 1.0), r"client 1: y is float64; number the classes .* give task='regression'"),
+        ((X, Y * 1.0), r"client 1: y is float64; number the classes .* set task='regression'"),
     ],
 )
 def test_bad_clients(bad, message):
@@ -294,7 +296,7 @@ def test_bad_clients(bad, message):
         (np.array([0.5, np.nan]), "client 1: row 1 of y holds NaN or infinity"),
         (np.array([-np.inf, 0.5]), "client 1: row 0 of y holds NaN or infinity"),
         (np.array(["a", "b"]), "client 1: y is <U1; convert it to floats"),
-        (np.eye(2), r"client 1: a row of y is \(2,\), that of client 0 \(\)"),
+        (np.eye(2), r"client 1: a row of y is \(2,\), that of client 0 is \(\)"),
     ],
 )
 def test_bad_clients_of_a_regression(bad, message):
@@ -385,11 +387,11 @@ def test_a_cycle_of_classes_pools_training_and_test_samples(folders):
         assert (part.x.shape[1], part.test_x.shape[1]) == want
     for wrong, message in (
         ({"train_size": 45}, "train_size is 45, .* gives 10 clients equally many; make it a multiple, for example 40"),
-        ({"train_size": 80}, "can have 10 samples each, not 8 for training and 3"),
-        ({"shared_size": 10}, "deals all samples; leave common_test and shared_size out"),
-        ({"common_test": True}, "deals all samples"),
+        ({"train_size": 80}, "can have at most 10 samples each, not 8 for training and 3"),
+        ({"shared_size": 10}, "uses all samples; leave common_test and shared_size out"),
+        ({"common_test": True}, "uses all samples"),
         ({"classes_per_client": 11}, "classes_per_client is 11, but the data have 10 classes"),
-        ({"num_clients": 60}, "training and 1 test rows a client are too few"),
+        ({"num_clients": 60}, "training and 1 test rows per client are too few"),
     ):
         with pytest.raises(InputError, match=message):
             federated("cifar10", **options | wrong)
@@ -430,10 +432,10 @@ def test_owners_in_an_npz_allow_natural(folders):
         ({"dataset": "glyfs"}, "unknown data set 'glyfs'; did you mean 'glyphs'"),
         ({"partition": "bylabel"}, "unknown partition 'bylabel'; did you mean 'by_label'"),
         ({"num_clients": 0}, "num_clients is 0"),
-        ({"train_size": 4}, "train_size is 4, which leaves some of 5 clients with nothing"),
+        ({"train_size": 4}, "train_size is 4, which leaves some of 5 clients without rows"),
         ({"test_size": 0}, "test_size is 0"),
         ({"train_size": 100_000}, r"glyphs: train_size \(of 5 clients\) is 100000, but there are"),
-        ({"dataset": "textures", "train_size": 10}, "'natural' does not fit. What does: partition 'dirichlet'"),
+        ({"dataset": "textures", "train_size": 10}, "'natural' is not possible. Use partition 'dirichlet'"),
         ({"partition": "by_label", "classes_per_client": 63}, "classes_per_client is 63, but the data have 62"),
         ({"partition": "dirichlet", "alpha": 0}, "alpha is 0"),
     ],
