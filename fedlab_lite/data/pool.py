@@ -48,11 +48,11 @@ def wrong_rows(x: np.ndarray, y: np.ndarray, task: str, num_classes: int | None 
     """List what is wrong with the rows `x [n, ...]` and `y [n, ...]`; `part` ('_train') is added to their names.
 
     >>> wrong_rows(np.zeros((2, 3)), np.array([0, 7]), "classification", 5, "_test")
-    ['y_test runs from 0 to 7, but must lie in 0 ... 4; renumber it, or give the right num_classes']
+    ['y_test runs from 0 to 7, but must lie in 0 ... 4; renumber the classes, or set the right num_classes']
     """
     x_name, y_name = f"x{part}", f"y{part}"
     if x.ndim < 2 or y.ndim < 1 or len(x) != len(y) or 0 in x.shape[1:]:
-        return [f"{x_name} has shape {x.shape} and {y_name} {y.shape}; both need one row a sample, `[n, ...]`"]
+        return [f"{x_name} has shape {x.shape} and {y_name} {y.shape}; both need one row per sample, `[n, ...]`"]
     if len(x) == 0:
         return [f"{x_name} and {y_name} have no rows"]
     wrong = []
@@ -65,11 +65,11 @@ def wrong_rows(x: np.ndarray, y: np.ndarray, task: str, num_classes: int | None 
     if task == "regression":
         return wrong + [f"{y_name} is {y.dtype}; convert it to floats"] * (y.dtype.kind not in "fiu")
     if y.dtype.kind not in "iu":
-        wrong.append(f"{y_name} is {y.dtype}; {_NUMBERED}, or, for numbers to be fitted, give task='regression'")
+        wrong.append(f"{y_name} is {y.dtype}; {_NUMBERED}, or, for numbers to be fitted, set task='regression'")
     elif y.min() < 0 or (num_classes and y.max() >= num_classes):
         last = num_classes - 1 if num_classes else "the number of classes - 1"
         found = f"{y_name} runs from {y.min()} to {y.max()}"
-        wrong.append(f"{found}, but must lie in 0 ... {last}; renumber it, or give the right num_classes")
+        wrong.append(f"{found}, but must lie in 0 ... {last}; renumber the classes, or set the right num_classes")
     return wrong
 
 
@@ -80,22 +80,22 @@ def wrong_classes(y: np.ndarray, name: str = "y", known: bool = False) -> list[s
     'the labels y are 0, 2, and no row has 1; num'
     """
     if y.ndim > 1:
-        return [f"{name} has shape {y.shape}; a classification needs one label a row, `[n]`"]
+        return [f"{name} has shape {y.shape}; a classification needs one label per row, `[n]`"]
     classes = np.unique(y)
     if known or classes[-1] == len(classes) - 1:
         return []
     some = ", ".join(map(str, classes[:5])) + ", ..." * (len(classes) > 5)
     missing = int(np.argmax(classes != np.arange(len(classes))))
-    return [f"the labels {name} are {some}, and no row has {missing}; {_NUMBERED} without gaps, or give num_classes"]
+    return [f"the labels {name} are {some}, and no row has {missing}; {_NUMBERED} without gaps, or set num_classes"]
 
 
 def wrong_owners(owners: np.ndarray, rows: int, name: str = "owners") -> list[str]:
     """List what is wrong with the owners of `rows` rows."""
     wrong = []
     if owners.dtype.kind not in "iubUS":
-        wrong.append(f"{name} is {owners.dtype}; name owners by integers or by strings (.astype(str))")
+        wrong.append(f"{name} is {owners.dtype}; use integers or strings for owners (.astype(str))")
     if owners.shape != (rows,):
-        wrong.append(f"{name} has shape {owners.shape}, but there are {rows} rows; give one owner a row, `[{rows}]`")
+        wrong.append(f"{name} has shape {owners.shape}, but there are {rows} rows; pass one owner per row, `[{rows}]`")
     return wrong
 
 
@@ -117,11 +117,11 @@ def pool_of_arrays(
     >>> pool_of_arrays([[0.5], [1.5]], [0, 2], name="mine")
     Traceback (most recent call last):
     fedlab_lite.util.errors.InputError: mine: the labels y are 0, 2, and no row has 1; number the classes 0, 1, ... \
-(numpy.unique(y, return_inverse=True)[1] does) without gaps, or give num_classes
+(numpy.unique(y, return_inverse=True)[1] does) without gaps, or set num_classes
     """
     choose("task", task, TASKS)
     if y is None:
-        raise InputError(f"{name}: x came without y; call federated(x, y, owners=...), or give a data set's name")
+        raise InputError(f"{name}: y is missing; call federated(x, y, owners=...), or pass a data set's name")
     x, y = np.asarray(x), np.asarray(y)
     wrong = wrong_rows(x, y, task, num_classes)
     if not wrong and task == "classification":
@@ -140,7 +140,7 @@ def pool_of_arrays(
         if lonely := np.setdiff1d(owners, owners[held]).tolist():
             raise InputError(
                 f"{name}: owner {lonely[0]} has one row, which cannot both train and test; leave such owners out, or "
-                "join them to others"
+                "merge them with others"
             )
         about |= {"source": f"own arrays, {len(np.unique(owners))} owners"}
         about |= {"owner_train": owners[~held], "owner_test": owners[held]}
@@ -157,7 +157,7 @@ def pool_of_arrays(
 def check_test_fraction(test_fraction: float) -> None:
     """Raise `InputError` unless `test_fraction` is between 0 and 1, both excluded."""
     if not 0 < test_fraction < 1:
-        raise InputError(f"test_fraction is {test_fraction}; give one between 0 and 1, for example 0.2")
+        raise InputError(f"test_fraction is {test_fraction}; choose one between 0 and 1, for example 0.2")
 
 
 def held_out(groups: np.ndarray, test_fraction: float, seed: int) -> np.ndarray:

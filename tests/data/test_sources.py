@@ -97,7 +97,7 @@ def test_npz_with_owners_and_without_a_channel_axis(folder):
             {"y_train": np.arange(5)},
             r"x_train has shape \(6, 32, 32, 3\) and y_train \(5,\); both need one row",
         ),
-        ({"y_test": np.zeros((2, 1), int)}, r"y_test has shape \(2, 1\); a classification needs one label a row"),
+        ({"y_test": np.zeros((2, 1), int)}, r"y_test has shape \(2, 1\); a classification needs one label per row"),
         ({"owner_train": np.arange(6)}, "only one of owner_train and owner_test"),
         (
             {"owner_train": np.arange(6), "owner_test": np.arange(3)},
