@@ -45,9 +45,9 @@ def import_data(
       (['no', 'yes'], (8, 2), [0, 1])
     """
     if output.suffix != ".npz":
-        raise InputError(f"{output}: a data set is a file <name>.npz; give --output that ending")
+        raise InputError(f"{output}: a data set is a file <name>.npz; choose an --output with this ending")
     if output.exists() or output.is_symlink():
-        raise InputError(f"{output} is there already; move it away, or choose another --output")
+        raise InputError(f"{output} exists already; move it away, or choose another --output")
     check_test_fraction(test_fraction)
     if source.is_dir():
         columns = _images(source, size)
@@ -85,11 +85,13 @@ def _table(source: Path, label: str, owner: str | None, split: str | None) -> Ar
             raise InputError(f"{source}: column {name!r} is empty in row {int(table[name].isna().argmax())}")
     features = table.drop(columns=named)
     if words := [str(name) for name in features if not pd.api.types.is_numeric_dtype(features[name])]:
-        raise InputError(f"{source}: {', '.join(words)} hold no numbers; encode or leave out these columns")
+        raise InputError(
+            f"{source}: {', '.join(words)} have values that are not numbers; encode or remove these columns"
+        )
     x = features.to_numpy(np.float32, na_value=np.nan)
     if not np.isfinite(x).all():
         row, column = np.argwhere(~np.isfinite(x))[0]
-        raise InputError(f"{source}: {features.columns[column]} is empty or no finite number in row {row}")
+        raise InputError(f"{source}: {features.columns[column]} is empty or not a finite number in row {row}")
     columns = {"x": x, "label": table[label].to_numpy()}
     if owner is not None:
         columns["owner"] = np.unique(table[owner].astype(str).to_numpy(str), return_inverse=True)[1].astype(np.int32)
@@ -114,15 +116,17 @@ def _images(source: Path, size: tuple[int, int] | None) -> Arrays:
                 with Image.open(file) as image:
                     image = image.convert("L" if image.mode in ("1", "L", "LA") else "RGB")
             except Exception as error:  # Pillow raises many kinds of error for what is no image
-                raise InputError(f"{file} is no image that can be read: {error}") from error
+                raise InputError(f"{file} cannot be read as an image: {error}") from error
             images.append(image if size is None else image.resize(size[::-1]))
             labels.append(file.parent.name)
             test.append(half.name == "test")
     if not images:
-        raise InputError(f"{source} has no images; put those of each class into a folder that is named like the class")
+        raise InputError(
+            f"{source} has no images; put the images of each class into a folder with the name of the class"
+        )
     if len(shapes := {image.size[::-1] for image in images}) > 1:
         few = ", ".join(f"{height}x{width}" for height, width in sorted(shapes)[:4])
-        raise InputError(f"the images are of {len(shapes)} sizes ({few}, ...); say --size, for example --size 32")
+        raise InputError(f"the images have {len(shapes)} sizes ({few}, ...); set one, for example --size 32")
     grey = all(image.mode == "L" for image in images)
     x = np.stack([np.asarray(image if grey else image.convert("RGB")) for image in images])
     columns = {"x": x[..., None] if grey else x, "label": np.array(labels)}

@@ -208,7 +208,7 @@ def test_a_table_becomes_a_data_set(folder, tmp_path, capsys, suffix):
     main(["data", "import", str(tmp_path / f"people{suffix}"), "--owner", "town", "--output", str(again)])
     assert again.read_bytes() == (folder / "people.npz").read_bytes()  # the same rows, drawn by the seed
     assert main(["data", "import", str(tmp_path / f"people{suffix}"), "--owner", "town"]) == 2
-    assert "is there already" in capsys.readouterr().err
+    assert "exists already" in capsys.readouterr().err
 
 
 def test_a_column_says_which_rows_are_for_testing(folder, tmp_path):
@@ -220,10 +220,10 @@ def test_a_column_says_which_rows_are_for_testing(folder, tmp_path):
 @pytest.mark.parametrize(
     ("columns", "arguments", "words"),
     [
-        ({}, [], "town hold no numbers"),
+        ({}, [], "town have values that are not numbers"),
         ({}, ["--label", "labl"], "did you mean 'label'"),
         ({}, ["--split", "town"], "unknown value of column 'town'"),
-        ({"a": [np.nan] * 12}, ["--owner", "town"], "a is empty or no finite number in row 0"),
+        ({"a": [np.nan] * 12}, ["--owner", "town"], "a is empty or not a finite number in row 0"),
         ({"label": ["no"] * 12}, ["--owner", "town"], "nothing to tell apart"),
         ({}, ["--owner", "town", "--test-fraction", "1.5"], "test_fraction is 1.5; choose one between 0 and 1"),
         ({}, ["--owner", "town", "--output", "people.csv"], "a file <name>.npz"),
@@ -268,7 +268,7 @@ def test_folders_that_make_no_data_set(folder, tmp_path, capsys):
     (tmp_path / "pets" / "cat" / "notes.txt").write_text("no image")
     assert main(["data", "import", str(tmp_path / "pets"), "--size", "4"]) == 2
     said = capsys.readouterr().err
-    for words in ("has no images", "of 2 sizes (5x6, 9x9", "notes.txt is no image"):
+    for words in ("has no images", "the images have 2 sizes (5x6, 9x9", "notes.txt cannot be read as an image"):
         assert words in said
 
 
