@@ -74,27 +74,27 @@ def federated(
     by_name = isinstance(dataset, str)
     if by_name:
         if y is not None or owners is not None:
-            raise InputError(f"data set {dataset!r} has labels of its own; give y and owners with an array x alone")
+            raise InputError(f"data set {dataset!r} has its own labels; pass y and owners only with an array x")
         name = dataset
     else:
         about = {"name": name, "num_classes": num_classes, "task": task, "test_fraction": test_fraction, "seed": seed}
         pool = pool_of_arrays(dataset, y, owners, **about)
         if owners is not None:
             if partition is not None or num_clients is not None:
-                raise InputError("owners say who has which row; leave partition and num_clients out")
+                raise InputError("owners decide which client has which row; leave partition and num_clients out")
             partition, num_clients = "natural", len(np.unique(pool.owner_train))
         elif task == "regression" and (partition not in ("iid", None) or train_size or test_size or shared_size):
-            raise InputError("a regression has no classes to deal by: give partition 'iid' and no sizes, or owners")
+            raise InputError("a regression has no classes; use partition 'iid' without sizes, or pass owners")
     if partition is None or num_clients is None:
-        alone = "" if by_name else ", or owners, who has which row"
-        raise InputError(f"give partition (one of {', '.join(PARTITIONS)}) and num_clients{alone}")
+        alone = "" if by_name else ", or pass owners, one per row"
+        raise InputError(f"set partition (one of {', '.join(PARTITIONS)}) and num_clients{alone}")
     choose("partition", partition, PARTITIONS)
     check_num_clients(num_clients)
     for kind, size in (("train_size", train_size), ("test_size", test_size)):
         if size is not None and size < num_clients:
-            raise InputError(f"{kind} is {size}, which leaves some of {num_clients} clients with nothing; raise it")
+            raise InputError(f"{kind} is {size}, which leaves some of {num_clients} clients without rows; raise it")
     if partition in ("by_class_cycle", "natural") and (common_test or shared_size):
-        raise InputError(f"partition {partition!r} deals all samples; leave common_test and shared_size out")
+        raise InputError(f"partition {partition!r} uses all samples; leave common_test and shared_size out")
     if partition == "by_class_cycle":
         train_size, test_size = _seven_to_three(num_clients, train_size, test_size)
     if by_name:
@@ -104,7 +104,9 @@ def federated(
     if partition == "natural":
         train, test = _by_owner(pool, num_clients, train_size, test_size, seed=seed)
     elif pool.task == "next_character":
-        raise InputError(f"{name} are sequences and dealt by role: partition is {partition!r}, make it 'natural'")
+        raise InputError(
+            f"{name} are sequences, which are split by role: partition is {partition!r}, but must be 'natural'"
+        )
     elif partition == "by_class_cycle":
         y = np.concatenate([pool.y_train, pool.y_test])
         rows = (train_size // num_clients, test_size // num_clients) if train_size and test_size else None
@@ -142,7 +144,7 @@ def _seven_to_three(num_clients: int, train_size: int | None, test_size: int | N
     for name, size in (("train_size", train_size), ("test_size", test_size)):
         if size is not None and size % num_clients:
             raise InputError(
-                f"{name} is {size}, but 'by_class_cycle' gives {num_clients} clients equally many; make it a multiple, "
+                f"{name} is {size}, but 'by_class_cycle' gives {num_clients} clients equally many; use a multiple, "
                 f"for example {size // num_clients * num_clients}"
             )
     if train_size and not test_size:
@@ -167,7 +169,7 @@ def _shared(y: np.ndarray, size: int, alpha: float, seed: int) -> np.ndarray:
         label = classes[np.argmax(wanted - available)]
         raise InputError(
             f"shared_size {size} with shared_alpha {alpha} asks for more samples of class {label} than there are; "
-            "share fewer, or take a larger shared_alpha"
+            "use a smaller shared_size, or a larger shared_alpha"
         )
     return _drawn(y, classes, wanted, rng)
 
@@ -208,8 +210,8 @@ def _by_owner(pool: Pool, num_clients: int, *sizes: int | None, seed: int) -> tu
     """Draw owners, and of their samples as many as `sizes` say: one per client, the others by each client's number."""
     if pool.owner_train is None or pool.owner_test is None:
         raise InputError(
-            f"{pool.source} does not record whose the samples are, so partition 'natural' does not fit. What does: "
-            "partition 'dirichlet', 'by_label' or 'iid' (of a notebook `-p partition iid`), or data with owners, such "
+            f"{pool.source} does not record the owners of its samples, so partition 'natural' is not possible. Use "
+            "partition 'dirichlet', 'by_label' or 'iid' (in a notebook `-p partition iid`), or data with owners, such "
             "as an .npz with owner_train and owner_test"
         )
     parts = natural(pool.owner_train, pool.owner_test, num_clients, seed=seed)
@@ -225,4 +227,4 @@ def _by_owner(pool: Pool, num_clients: int, *sizes: int | None, seed: int) -> tu
 
 def _check_available(size: int, available: int, what: str) -> None:
     if size > available:
-        raise InputError(f"{what} is {size}, but there are {available} samples; make it {available} or less")
+        raise InputError(f"{what} is {size}, but there are {available} samples; use at most {available}")

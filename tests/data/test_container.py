@@ -386,7 +386,7 @@ def test_a_cycle_of_classes_pools_training_and_test_samples(folders):
         part = federated("cifar10", **options, **sizes)
         assert (part.x.shape[1], part.test_x.shape[1]) == want
     for wrong, message in (
-        ({"train_size": 45}, "train_size is 45, .* gives 10 clients equally many; make it a multiple, for example 40"),
+        ({"train_size": 45}, "train_size is 45, .* gives 10 clients equally many; use a multiple, for example 40"),
         ({"train_size": 80}, "can have at most 10 samples each, not 8 for training and 3"),
         ({"shared_size": 10}, "uses all samples; leave common_test and shared_size out"),
         ({"common_test": True}, "uses all samples"),

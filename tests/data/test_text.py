@@ -230,7 +230,9 @@ def test_natural_clients_of_roles():
 
 @pytest.mark.parametrize("partition", ["iid", "by_label", "dirichlet"])
 def test_sequences_are_dealt_by_role(partition):
-    with pytest.raises(InputError, match=f"roles are sequences and dealt by role: partition is '{partition}', make it"):
+    with pytest.raises(
+        InputError, match=f"roles are sequences, which are split by role: partition is '{partition}', but must be"
+    ):
         federated("roles", partition=partition, num_clients=6, train_size=60)
 
 
