@@ -52,8 +52,8 @@ def stamp(path: Path) -> tuple[int, int] | None:
 def unreadable(path: object, error: Exception) -> CorruptFileError:
     """The error for a file that cannot be read."""
     return CorruptFileError(
-        f"{path} cannot be read, it may be truncated ({type(error).__name__}: {error}). Nothing was deleted; move it "
-        "away and get it anew"
+        f"{path} cannot be read and may be truncated ({type(error).__name__}: {error}). Nothing was deleted; move it "
+        "away, then download or create it again"
     )
 
 
@@ -69,9 +69,9 @@ def read(path: Path, num_classes: int | None = None) -> Pool:
 @lru_cache(maxsize=1)
 def _read(path: Path, num_classes: int | None, _stamp: tuple | None) -> Pool:
     if not os.path.lexists(path):
-        raise MissingDataError(f"{path} is not there. `fedlab data import --help` says how to make one")
+        raise MissingDataError(f"{path} does not exist. `fedlab data import --help` shows how to make one")
     if not path.is_file():
-        raise InputError(f"{path} is no file: a folder, a link that leads nowhere, or the like")
+        raise InputError(f"{path} is not a file, but a folder, a broken link or similar")
     arrays, wrong = {}, []
     try:
         with open(path, "rb") as file, np.load(file) as content:
@@ -89,11 +89,11 @@ def _read(path: Path, num_classes: int | None, _stamp: tuple | None) -> Pool:
 
 def pool_of(arrays: Arrays, path: Path, wrong: Sequence[str] = (), num_classes: int | None = None) -> Pool:
     """Make a pool of the arrays of the file `path`; raise `InputError` that lists all problems and `wrong`."""
-    wrong = [*wrong, *(f"it holds {key!r}, which is no part of a data set" for key in arrays.keys() - {*KEYS, *OWNERS})]
+    wrong = [*wrong, *(f"it has {key!r}, which is not part of a data set" for key in arrays.keys() - {*KEYS, *OWNERS})]
     if missing := [key for key in KEYS if key not in arrays and not any(key in each for each in wrong)]:
         wrong.append(f"it has no {', '.join(missing)} (it has {', '.join(arrays) or 'nothing'})")
     if len({*OWNERS} & arrays.keys()) == 1:
-        wrong.append(f"it has only one of {' and '.join(OWNERS)}; give both or neither")
+        wrong.append(f"it has only one of {' and '.join(OWNERS)}; save both or neither")
     for part in PARTS:
         x, y, owners = (arrays.get(f"{kind}_{part}") for kind in ("x", "y", "owner"))
         if x is not None and y is not None:
@@ -104,14 +104,16 @@ def pool_of(arrays: Arrays, path: Path, wrong: Sequence[str] = (), num_classes: 
     if not wrong:
         if (x.dtype, x.shape[1:]) != (test_x.dtype, test_x.shape[1:]):
             forms = [f"{each.dtype} {each.shape[1:]}" for each in (x, test_x)]
-            wrong.append(f"a row of x_train is {forms[0]}, one of x_test {forms[1]}; bring both to one form")
+            wrong.append(
+                f"a row of x_train is {forms[0]}, one of x_test {forms[1]}; convert both to one type and shape"
+            )
         wrong += wrong_classes(y, "y_train", known=bool(num_classes)) + wrong_classes(test_y, "y_test", known=True)
         if not num_classes and len(extra := np.setdiff1d(test_y, y)):
             wrong.append(f"y_test has label {extra[0]}, which no training row has")
         if not num_classes and len(np.unique(y)) < 2:
-            wrong.append("y_train has one label alone; there is nothing to tell apart")
+            wrong.append("y_train has only one label; a classification needs at least two")
     if wrong:
-        raise InputError(f"{path} is no data set:" + "".join(f"\n  - {each}" for each in wrong))
+        raise InputError(f"{path} is not a valid data set:" + "".join(f"\n  - {each}" for each in wrong))
     if x.ndim == 3:  # grey images without a channel axis
         arrays = arrays | {"x_train": x[..., None], "x_test": test_x[..., None]}
     pool = Pool(**arrays, name=path.stem, source="", num_classes=num_classes or int(y.max()) + 1)

@@ -80,7 +80,7 @@ def test_two_of_one_name_are_an_error_that_names_both(folder):
     assert embedded.source == "embedded digits"
     (folder / "digits.npz").unlink()
     assert federated("digits", **OPTIONS, train_size=10).fingerprint() == embedded.fingerprint()
-    with pytest.raises(MissingDataError, match=r"digits\.npz is not there"):
+    with pytest.raises(MissingDataError, match=r"digits\.npz does not exist"):
         federated("npz:digits", **OPTIONS)
 
 
@@ -104,7 +104,7 @@ def test_what_is_no_file_is_never_passed_over(folder, monkeypatch, kind, name):
     """Also where the system has a copy of the official files."""
     path = folder / f"{name}.npz"
     {"folder": path.mkdir, "link": lambda: path.symlink_to("nowhere"), "fifo": lambda: os.mkfifo(path)}[kind]()
-    with pytest.raises(InputError, match=f"{name}.npz is no file|two data sets are called '{name}'"):
+    with pytest.raises(InputError, match=f"{name}.npz is not a file|two data sets are called '{name}'"):
         federated(name, **OPTIONS)
     assert any(row.state == "damaged" for row in commands.status() if row.name.endswith(name))
 
@@ -131,7 +131,7 @@ def test_all_that_is_wrong_at_once(folder, capsys):
     assert main(["data", "check", str(folder / "bad.npz")]) == 2
     said = capsys.readouterr().err
     for words in (
-        "it holds 'oops'",
+        "it has 'oops'",
         "it has no y_test",
         "row 3 of x_train holds NaN or infinity",
         "it has only one of owner_train and owner_test",
@@ -149,16 +149,16 @@ def test_all_that_is_wrong_at_once(folder, capsys):
         ({"y_train": np.arange(20) % 2 + 1, "y_test": np.arange(10) % 2 + 1}, "and no row has 0; number the classes"),
         ({"y_train": np.arange(20) % 2 * 2}, "and no row has 1"),
         ({"y_test": np.arange(10) % 3}, "y_test has label 2, which no training row has"),
-        ({"y_train": np.zeros(20, int), "y_test": np.zeros(10, int)}, "nothing to tell apart"),
+        ({"y_train": np.zeros(20, int), "y_test": np.zeros(10, int)}, "y_train has only one label"),
         ({"y_train": -np.arange(20)}, "y_train runs from -19 to 0, but must lie in 0"),
-        ({"x_test": np.zeros((10, 4, 5), np.float32)}, "bring both to one form"),
-        ({"x_test": np.zeros((10, 4, 4))}, "bring both to one form"),
+        ({"x_test": np.zeros((10, 4, 5), np.float32)}, "convert both to one type and shape"),
+        ({"x_test": np.zeros((10, 4, 4))}, "convert both to one type and shape"),
         ({"x_train": np.zeros(20)}, "x_train has shape (20,) and y_train (20,); both need one row per sample"),
         ({"x_train": np.float32(1)}, "x_train has shape () and y_train (20,); both need one row per sample"),
         ({"x_train": np.array([{}] * 20)}, "x_train holds Python objects"),
         ({"x_train": np.array([["a"] * 4] * 20)}, "convert it to uint8 pixels or floats"),
         ({"x_train": np.zeros((0, 4, 4), np.float32), "y_train": np.zeros(0, int)}, "x_train and y_train have no rows"),
-        ({"task": "next_character"}, "it holds 'task', which is no part of a data set"),
+        ({"task": "next_character"}, "it has 'task', which is not part of a data set"),
     ],
 )
 def test_what_is_wrong(folder, changes, words):
@@ -224,7 +224,7 @@ def test_a_column_says_which_rows_are_for_testing(folder, tmp_path):
         ({}, ["--label", "labl"], "did you mean 'label'"),
         ({}, ["--split", "town"], "unknown value of column 'town'"),
         ({"a": [np.nan] * 12}, ["--owner", "town"], "a is empty or not a finite number in row 0"),
-        ({"label": ["no"] * 12}, ["--owner", "town"], "nothing to tell apart"),
+        ({"label": ["no"] * 12}, ["--owner", "town"], "y_train has only one label"),
         ({}, ["--owner", "town", "--test-fraction", "1.5"], "test_fraction is 1.5; choose one between 0 and 1"),
         ({}, ["--owner", "town", "--output", "people.csv"], "a file <name>.npz"),
     ],
