@@ -32,7 +32,7 @@ def check_classes(num_clients: int, classes_per_client: int, num_classes: int, h
     if held < num_classes:
         raise InputError(
             f"{num_clients} clients with {classes_per_client} classes each hold {held} of {num_classes} classes and "
-            f"the others would be lost; use more classes a client, or at least {least} clients"
+            f"the others would be lost; use more classes per client, or at least {least} clients"
         )
 
 
@@ -93,8 +93,8 @@ def by_label(
             members = rng.permutation(np.flatnonzero(y == label))
             if len(members) < len(clients):
                 raise InputError(
-                    f"class {label} has {len(members)} {kind} samples for {len(clients)} holders; "
-                    "use fewer clients, fewer classes a client, or more samples"
+                    f"class {label} has {len(members)} {kind} samples for {len(clients)} clients with that class; "
+                    "use fewer clients, fewer classes per client, or more samples"
                 )
             for client, share in zip(clients, np.array_split(members, len(clients)), strict=True):
                 parts[client].append(share)
@@ -156,13 +156,13 @@ def by_class_cycle(
     total = train_rows + test_rows
     if min(train_rows, test_rows) < 1 or total < classes_per_client:
         raise InputError(
-            f"{train_rows} training and {test_rows} test rows a client are too few: it needs one of each, and one of "
+            f"{train_rows} training and {test_rows} test rows per client are too few: it needs one of each, and one of "
             f"each of its {classes_per_client} classes; use fewer clients or more samples"
         )
     if total > most:
         raise InputError(
-            f"{num_clients} clients with {classes_per_client} of {len(classes)} classes can have {most} samples each, "
-            f"not {train_rows} for training and {test_rows} for testing; ask for fewer, or use fewer clients"
+            f"{num_clients} clients with {classes_per_client} of {len(classes)} classes can have at most {most} "
+            f"samples each, not {train_rows} for training and {test_rows} for testing; use fewer samples or clients"
         )
     rng = np.random.default_rng(seed)
     ends = np.cumsum(wanted(total), axis=0)
