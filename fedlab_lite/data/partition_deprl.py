@@ -37,7 +37,7 @@ def dirichlet_capped(
     for each, least, kind in ((totals[0], len(classes), "training"), (totals[1], 1, "test")):
         if each.sum() < num_clients * least:
             raise InputError(
-                f"{num_clients} clients need {least} {kind} samples each, as 'dirichlet_capped' has it, but there are "
+                f"'dirichlet_capped' needs {least} {kind} samples for each of {num_clients} clients, but there are "
                 f"{each.sum()}; use fewer clients or more samples"
             )
     best: tuple[int, np.ndarray, np.ndarray] | None = None
@@ -49,7 +49,9 @@ def dirichlet_capped(
         if best and best[0] == 0:
             break
     if best is None:
-        raise InputError(f"in {max_draws} draws of Dir({alpha}) some class fell to full clients; use a larger alpha")
+        raise InputError(
+            f"in {max_draws} draws of Dir({alpha}) some class had only full clients left; use a larger alpha"
+        )
     given, shares, counts = best
     _give(counts, shares * totals[0][:, None], len(classes))
     test_counts = np.array([apportion(share, n) for share, n in zip(shares, totals[1], strict=True)])
