@@ -153,7 +153,7 @@ def how_to_get(name: str) -> str:
         f"put {' '.join(source.files)} from there into {data_dir()} (FEDLAB_DATA chooses another folder)",
     ]
     if source.unpacked:
-        ways.append(f"or only what is in it: {' '.join(source.unpacked)}")
+        ways.append(f"or only the files in it: {' '.join(source.unpacked)}")
     if source.task == "classification":
         arrays = f"{', '.join(npz.KEYS)}, and {' and '.join(npz.OWNERS)} for partition 'natural'"
         ways.append(f"put your own arrays into {npz.own_file(name)}: {arrays}")
