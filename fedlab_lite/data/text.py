@@ -75,7 +75,7 @@ def by_role(train: Mapping[str, Sequence[str]], test: Mapping[str, Sequence[str]
     if not parts["train"]:
         raise InputError(
             f"none of {len(train)} roles has more than {MORE_THAN} training windows of {LENGTH} characters and a test "
-            "window; give texts with more than 1600 characters a role, and the same names in train and test"
+            "window; use texts with more than 1600 characters per role, and the same names in train and test"
         )
     return arrays_of(parts)
 

@@ -143,7 +143,7 @@ def test_more_than_100_windows_are_asked_for(folder):
         if windows:
             assert len(sources.load("shakespeare").x_train) == windows
         else:
-            with pytest.raises(InputError, match=r"none of 1 roles has more than 100 training windows .* give texts"):
+            with pytest.raises(InputError, match=r"none of 1 roles has more than 100 training windows .* use texts"):
                 sources.load("shakespeare")
 
 
