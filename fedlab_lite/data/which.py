@@ -36,7 +36,7 @@ def check(dataset: str) -> None:
     near = difflib.get_close_matches(name, names, n=2)
     hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else f" (known: {', '.join(names)})"
     path = data_dir() / f"{name if own_name else 'NAME'}.npz"
-    raise InputError(f"unknown data set {dataset!r}{hint} Or one of your own: {path} is not there")
+    raise InputError(f"unknown data set {dataset!r}{hint} Your own file {path} does not exist")
 
 
 def here(name: str) -> dict[str, str]:
@@ -58,7 +58,7 @@ def kind_of(dataset: str) -> str:
     there = here(name)
     if len(there) > 1:
         choices = " or ".join(f"{kind}:{name}" for kind in there)
-        raise InputError(f"two data sets are called {name!r}: {' and '.join(there.values())}. Say which: {choices}")
+        raise InputError(f"two data sets have the name {name!r}: {' and '.join(there.values())}. Choose one: {choices}")
     return next(iter(there), "official")
 
 

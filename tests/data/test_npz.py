@@ -73,7 +73,7 @@ def test_a_figure_says_that_the_data_are_ones_own(folder, monkeypatch):
 def test_two_of_one_name_are_an_error_that_names_both(folder):
     np.savez(folder / "digits.npz", **rows())
     settings = Settings(dataset="digits", **OPTIONS, train_size=10)  # so `fedlab list` and the like still work
-    with pytest.raises(InputError, match=r"the embedded digits and your own file .*digits.npz.* Say which: embedded:"):
+    with pytest.raises(InputError, match=r"the embedded digits and your own file .*digits.npz.* Choose one: embedded:"):
         runner.build_problem(settings)
     assert federated("npz:digits", **OPTIONS).source.startswith("own file digits.npz")
     embedded = federated("embedded:digits", **OPTIONS, train_size=10)
@@ -104,7 +104,7 @@ def test_what_is_no_file_is_never_passed_over(folder, monkeypatch, kind, name):
     """Also where the system has a copy of the official files."""
     path = folder / f"{name}.npz"
     {"folder": path.mkdir, "link": lambda: path.symlink_to("nowhere"), "fifo": lambda: os.mkfifo(path)}[kind]()
-    with pytest.raises(InputError, match=f"{name}.npz is not a file|two data sets are called '{name}'"):
+    with pytest.raises(InputError, match=f"{name}.npz is not a file|two data sets have the name '{name}'"):
         federated(name, **OPTIONS)
     assert any(row.state == "damaged" for row in commands.status() if row.name.endswith(name))
 
