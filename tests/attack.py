@@ -213,7 +213,7 @@ COMMANDS = {  # a command line, and what its error says
     "compute fedeq/fig04 -p preset big": "preset",
     "compute fedeq/fig04 --clients-at-once 0": "--clients-at-once",
     "compute fedeq/fig04 --trajectories-at-once -1": "--trajectories-at-once",
-    "data fetch": "which data set",
+    "data fetch": "name of the data set",
     "data fetch cifar": "cifar",
     "data status cifar": "cifar",
     "report --nonsense": "usage",

@@ -110,7 +110,7 @@ def test_data_status_and_errors(capsys):
     assert main(["data", "fetch", "cifar11"]) == 2
     assert "unknown data set 'cifar11'; did you mean 'cifar10" in capsys.readouterr().err
     assert main(["data", "fetch"]) == 2
-    assert "say which data set" in capsys.readouterr().err
+    assert "the name of the data set" in capsys.readouterr().err
 
 
 def test_report_without_results(capsys):

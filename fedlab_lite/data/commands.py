@@ -43,7 +43,7 @@ def status() -> list[Status]:
 def data(args: argparse.Namespace) -> None:
     """Run `fedlab data ACTION`."""
     if args.name is None and args.action != "status":
-        raise InputError(f"say which data set or file to {args.action}: fedlab data {args.action} NAME")
+        raise InputError(f"the name of the data set or file is missing: fedlab data {args.action} NAME")
     {"status": data_status, "fetch": data_fetch, "check": data_check, "import": data_import}[args.action](args)
 
 
@@ -65,7 +65,7 @@ def data_check(args: argparse.Namespace) -> None:
     x = pool.x_train
     print(f"{args.name}: {pool.describe()}\n{pool.task}; x runs from {x.min():g} to {x.max():g}")
     if x.dtype == "uint8" and x.max() < 128:
-        print("networks divide uint8 by 255, so these would be dark: multiply them, or make them floats")
+        print("networks divide uint8 by 255, so these images would be dark; multiply them, or convert them to floats")
 
 
 def data_import(args: argparse.Namespace) -> None:
@@ -75,7 +75,7 @@ def data_import(args: argparse.Namespace) -> None:
     pool, labels = import_tables.import_data(source, output, **options)
     print(f"{output}: {pool.describe()}")
     print(f"labels: {', '.join(f'{number} {word}' for number, word in enumerate(labels))}")
-    print(f"in {data_dir()} (FEDLAB_DATA) it is a data set by its name, for example -p dataset {output.stem}")
+    print(f"in {data_dir()} (FEDLAB_DATA) it is a data set with this name: -p dataset {output.stem}")
 
 
 def _size(text: str) -> tuple[int, int]:
@@ -90,15 +90,25 @@ def _size(text: str) -> tuple[int, int]:
 def add_arguments(sub: argparse.ArgumentParser) -> None:
     """Add the arguments of `fedlab data` to a parser."""
     sub.add_argument("action", choices=("status", "fetch", "check", "import"))
-    sub.add_argument("name", nargs="?", metavar="NAME|FILE", help="a data set; check: an .npz; import: what to import")
+    sub.add_argument(
+        "name", nargs="?", metavar="NAME|FILE", help="a data set; for check an .npz file, for import a table or folder"
+    )
     about = (
-        "A .csv or .parquet with a row a sample, or a folder with one of images for each class (or train/ and test/ "
-        "with such folders), becomes NAME.npz: x_train, y_train, x_test, y_test, and owner_train, owner_test."
+        "A .csv or .parquet with one row per sample, or a folder with one folder of images per class (or train/ and "
+        "test/ with such folders), becomes NAME.npz: x_train, y_train, x_test, y_test, and owner_train, owner_test."
     )
     group = sub.add_argument_group("import", about)
-    group.add_argument("--output", type=Path, metavar="NAME.npz", help="default: the source's name, in FEDLAB_DATA")
-    group.add_argument("--label", default="label", metavar="COLUMN", help="of a table: the class (default: label)")
-    group.add_argument("--owner", metavar="COLUMN", help="of a table: whose the row is, for partition 'natural'")
-    group.add_argument("--split", metavar="COLUMN", help="of a table: says train or test (default: drawn)")
-    group.add_argument("--test-fraction", type=float, default=0.2, metavar="F", help="to test on (default: 0.2)")
-    group.add_argument("--size", type=_size, metavar="N|HxW", help="what images are resized to")
+    group.add_argument(
+        "--output", type=Path, metavar="NAME.npz", help="file to write (default: the source's name, in FEDLAB_DATA)"
+    )
+    group.add_argument(
+        "--label", default="label", metavar="COLUMN", help="column of a table: the class (default: label)"
+    )
+    group.add_argument(
+        "--owner", metavar="COLUMN", help="column of a table: the owner of each row, for partition 'natural'"
+    )
+    group.add_argument("--split", metavar="COLUMN", help="column of a table: train or test (default: drawn at random)")
+    group.add_argument(
+        "--test-fraction", type=float, default=0.2, metavar="F", help="share of rows to test on (default: 0.2)"
+    )
+    group.add_argument("--size", type=_size, metavar="N|HxW", help="size to which images are resized")
