@@ -103,7 +103,7 @@ def list_items(args: argparse.Namespace) -> None:
     _console().print(table)
 
 
-def compute(args: argparse.Namespace) -> None:
+def compute_runs(args: argparse.Namespace) -> None:
     """Fill the run store, without notebooks: needs numpy, jax, flax and optax; glyphs and digits also matplotlib.
 
     examples:
@@ -119,7 +119,7 @@ def compute(args: argparse.Namespace) -> None:
         print(f"{item}  {preset}  {data}{count} runs in {files.runs_dir()}", flush=True)
 
 
-def run(args: argparse.Namespace) -> int:
+def run_notebooks(args: argparse.Namespace) -> int:
     """Compute what is missing, then run the notebooks: figures, and rendered notebooks under build/.
 
     examples:
@@ -134,7 +134,7 @@ def run(args: argparse.Namespace) -> int:
         if asked:
             os.environ[name] = "1"  # kernels and workers inherit it
     if args.dask or args.jobs > 1:
-        waiting, shown = cluster.produce(jobs, args.jobs, args.dask, **_options(args)), None
+        waiting, shown = cluster.distribute(jobs, args.jobs, args.dask, **_options(args)), None
     else:  # each job has its own progress bars
         waiting, shown = (partial(notebooks.produce, *job, **_options(args)) for job in jobs), False
     worst = 0
@@ -182,7 +182,7 @@ def make_book(args: argparse.Namespace) -> None:
     print(book.build(args.output or files.project_root() / "build" / "book" / "html", args.only or None))
 
 
-def data(args: argparse.Namespace) -> int:
+def manage_data(args: argparse.Namespace) -> int:
     """Real data sets, published and your own: what is there, fetching what is not, checking and making a file.
 
     examples:
@@ -225,11 +225,11 @@ def parser() -> argparse.ArgumentParser:
 
     command("list", list_items).add_argument("pattern", nargs="?", default="*", **pattern)
 
-    sub = command("compute", compute)
+    sub = command("compute", compute_runs)
     sub.add_argument("pattern", **pattern)
     add_options(sub)
 
-    sub = command("run", run)
+    sub = command("run", run_notebooks)
     which = sub.add_mutually_exclusive_group(required=True)
     which.add_argument("pattern", nargs="?", **pattern)
     which.add_argument("--headline", action="store_true", help="the headline notebook of each paper")
@@ -249,7 +249,7 @@ def parser() -> argparse.ArgumentParser:
     sub.add_argument("only", nargs="*", metavar="PART", help="part of <paper>/<notebook>: those alone (default: all)")
     sub.add_argument("--output", type=Path, metavar="FOLDER", help="where the site goes (default: build/book/html)")
 
-    commands.add_arguments(command("data", data))
+    commands.add_arguments(command("data", manage_data))
     return top
 
 

@@ -17,7 +17,7 @@ TIMEOUT = 4  # seconds to wait for a scheduler's answer
 FRACTION = "XLA_PYTHON_CLIENT_MEM_FRACTION"  # share of a GPU's memory that each worker takes at its start
 
 
-def produce(jobs: Sequence[Job], workers: int, address: str | None, **options: Any) -> Iterator[Callable[[], str]]:
+def distribute(jobs: Sequence[Job], workers: int, address: str | None, **options: Any) -> Iterator[Callable[[], str]]:
     """Run `notebooks.produce` for each job; yields functions that return the results, in order of completion.
 
     Args:

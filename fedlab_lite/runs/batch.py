@@ -19,7 +19,7 @@ from fedlab_lite.util import BudgetWarning, progress_bar
 Run = tuple[str, Settings, int]  # name, settings, seed
 
 
-def train(
+def train_batch(
     batch: Sequence[Run], problem: Problem, *, progress: bool | None, checkpoint_seconds: float, keep_state: bool
 ) -> dict[str, History]:
     """Train the runs of a batch and store each one; returns histories by name.

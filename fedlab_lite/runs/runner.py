@@ -20,8 +20,7 @@ from fedlab_lite.algorithms import ALGORITHMS
 from fedlab_lite.engine import History, Problem, numbers_of, training
 from fedlab_lite.nn import MODELS
 from fedlab_lite.runs import store
-from fedlab_lite.runs.batch import Run, shape_of_state
-from fedlab_lite.runs.batch import train as train_batch
+from fedlab_lite.runs.batch import Run, shape_of_state, train_batch
 from fedlab_lite.runs.build import algorithm_of, build_problem, data_fingerprint
 from fedlab_lite.runs.settings import Settings
 from fedlab_lite.util import InputError, MissingDataError, NotStoredError, files
