@@ -3,13 +3,13 @@
 import contextlib
 import importlib
 import os
-import zlib
-from collections.abc import Callable
 from pathlib import Path
 
 import jax
 
 from fedlab_lite.util import InputError, cache_dir
+
+FORMS = {b"x": ("zlib",), b"(": ("compression.zstd", "zstandard")}  # first byte of a compiled program: who reads it
 
 
 def setup(
@@ -91,23 +91,16 @@ def remove_damaged(folder: Path) -> None:
 
 
 def _damaged(content: bytes) -> bool:
-    try:
-        if decompress := _decompressor(content):
-            decompress(content)
-    except Exception:  # zlib and zstandard have errors of their own
-        return True
+    """Whether a compiled program cannot be decompressed; False where the first byte is of no form in `FORMS`."""
+    for module in FORMS.get(content[:1], ()):
+        try:
+            importlib.import_module(module).decompress(content)
+        except ImportError:
+            continue
+        except Exception:  # each module has an error of its own
+            return True
+        return False
     return not content
-
-
-def _decompressor(content: bytes) -> Callable[[bytes], bytes] | None:
-    """The function for the form in which JAX wrote a file, if it is known here: zlib or zstandard."""
-    if content[:1] == b"x":
-        return zlib.decompress
-    if content[:4] == b"\x28\xb5\x2f\xfd":
-        for module in ("compression.zstd", "zstandard"):  # from Python 3.14 on; a package
-            with contextlib.suppress(ImportError):
-                return importlib.import_module(module).decompress
-    return None
 
 
 def _cores() -> int:
