@@ -174,3 +174,27 @@ def drawn(runs):
     style.curves(runs, ax=ax, scale=100)
     plt.close(fig)
     return fig
+
+
+def unlabelled(fig) -> list[str]:
+    """Describe lines whose marker or line style is in no legend of the figure; empty if there is none.
+
+    A line that is labelled by text beside it or by its axis is marked with `line.set_gid("labelled")`.
+    """
+    legends = [*fig.legends, *(legend for ax in fig.axes if (legend := ax.get_legend()))]
+
+    def style(line) -> tuple[str, str]:
+        return str(line.get_marker()), str(line.get_linestyle())
+
+    handles = [handle for legend in legends for handle in legend.legend_handles if hasattr(handle, "get_marker")]
+    known = {style(handle) for handle in handles}
+    plain = ("None", "-")
+    return [
+        f"{ax.get_title() or 'a panel'}: marker {style(line)[0]}, line {style(line)[1]}"
+        for ax in fig.axes
+        for line in ax.lines
+        if line.get_visible()
+        and len(line.get_xdata())
+        and style(line) not in known | {plain}
+        and line.get_gid() is None
+    ]

@@ -9,7 +9,6 @@ finishes. What it leaves must be the same as the undisturbed one's, bit for bit 
 
 import contextlib
 import io
-import json
 import os
 import random
 import subprocess
@@ -135,9 +134,6 @@ def left_by(folder: Path) -> dict[str, object]:
             found[name] = store.sha256_of_arrays(arrays), {k: v for k, v in meta.items() if k != "seconds"}
         elif file.suffix in (".ckpt", ".state"):
             found[name] = store.sha256_of_arrays(store.load_tree(file)["state"])
-        elif file.suffix == ".log":
-            trials = [json.loads(line) for line in file.read_text().splitlines()]
-            found[name] = [(trial.get("values"), trial.get("params")) for trial in trials]
         elif file.suffix in (".svg", ".png", ".json"):
             found[name] = file.read_bytes()
     return found

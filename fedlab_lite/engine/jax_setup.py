@@ -1,11 +1,15 @@
 """Setup of JAX for federated rounds."""
 
+import contextlib
+import importlib
 import os
 from pathlib import Path
 
 import jax
 
-from fedlab_lite.util import InputError, cache_dir, programs
+from fedlab_lite.util import InputError, cache_dir
+
+FORMS = {b"x": ("zlib",), b"(": ("compression.zstd", "zstandard")}  # first byte of a compiled program: who reads it
 
 
 def setup(
@@ -25,7 +29,7 @@ def setup(
       devices: CPU devices of this process; None: one per core, because small steps take twice as long when XLA hands
         them between threads.
       cache: whether compiled programs are kept for the next process, in `$FEDLAB_CACHE/xla`; or the folder for them.
-        A damaged program is removed, with a warning, and compiled again.
+        Files there that were only partly written are removed, see `remove_damaged`.
       coordinator, num_processes, process_id: address (`host:port`) of process 0, how many processes compute together
         and which this one is; None: FEDLAB_COORDINATOR, FEDLAB_NUM_PROCESSES and FEDLAB_PROCESS_ID if they are set.
 
@@ -56,8 +60,9 @@ def setup(
         said.append(f"already started with {jax.local_device_count()} devices, which stay")
     if cache is not False and (cache is not True or config.jax_compilation_cache_dir is None):
         config.update("jax_compilation_cache_dir", str(cache_dir() / "xla" if cache is True else cache))
-    programs.install()
     folder = config.jax_enable_compilation_cache and config.jax_compilation_cache_dir
+    if folder:
+        remove_damaged(Path(folder))
     seconds = "jax_persistent_cache_min_compile_time_secs"
     if folder and seconds.upper() not in os.environ and getattr(config, seconds) == 1.0:  # JAX's default
         config.update(seconds, 0.1)
@@ -65,6 +70,37 @@ def setup(
     if group:
         said.append(f"process {group[2]} of {group[1]}")
     return f"JAX: {', '.join(said)}"
+
+
+def remove_damaged(folder: Path) -> None:
+    """Remove compiled programs that a kill or a full disk left damaged, among the files since the last check.
+
+    JAX neither repairs nor overwrites such a file: every process would warn and compile the program again. The stamp
+    `.checked` in the folder makes the next check cheap. A file of unknown form stays.
+    """
+    stamp = folder / ".checked"
+    try:
+        since = stamp.stat().st_mtime if stamp.exists() else 0.0
+        stamp.touch()
+    except OSError:  # no such folder yet, or one that cannot be written
+        return
+    for file in folder.glob("jit_*-cache"):
+        with contextlib.suppress(OSError):  # another process may have removed it
+            if file.stat().st_mtime >= since and _damaged(file.read_bytes()):
+                file.unlink()
+
+
+def _damaged(content: bytes) -> bool:
+    """Whether a compiled program cannot be decompressed; False where the first byte is of no form in `FORMS`."""
+    for module in FORMS.get(content[:1], ()):
+        try:
+            importlib.import_module(module).decompress(content)
+        except ImportError:
+            continue
+        except Exception:  # each module has an error of its own
+            return True
+        return False
+    return not content
 
 
 def _cores() -> int:

@@ -18,29 +18,6 @@ from fedlab_lite.papers.presets import Item
 from fedlab_lite.util import FedlabError, InputError, files
 
 PACKAGES = ("sphinx", "myst_nb", "sphinx_book_theme", "sphinx-mathjax-offline")
-CONF = """\
-project = "fedlab_lite"
-html_title = "fedlab_lite"
-extensions = ["myst_nb", "sphinx-mathjax-offline"]
-html_theme = "sphinx_book_theme"
-html_theme_options = {"home_page_in_toc": True, "show_navbar_depth": 1, "navbar_persistent": []}
-html_sourcelink_suffix = ""
-html_static_path, html_css_files = ["_static"], ["book.css"]
-nb_execution_mode = "off"
-nb_merge_streams = True
-nb_render_markdown_format = "myst"  # of outputs: verdicts, listings
-nb_code_prompt_show = "Show the code"
-nb_code_prompt_hide = "Hide the code"
-myst_enable_extensions = ["amsmath", "dollarmath"]
-myst_heading_anchors = 2
-# Links to files of the checkout that are no pages; pages of results whose notebooks were not asked for.
-suppress_warnings = ["myst.xref_missing", "toc.not_included"]
-"""
-CSS = """\
-.bd-main .bd-content .bd-article-container { max-width: 58em; }
-.highlight pre { font-size: 0.72em; } /* so that 120 characters fit */
-.cell_output table :is(th, td) { padding: 0.1em 0.7em; }
-"""
 
 
 def chapters(only: Sequence[str] | None = None) -> dict[str, list[Item]]:
@@ -49,18 +26,11 @@ def chapters(only: Sequence[str] | None = None) -> dict[str, list[Item]]:
     Args:
       only: parts of "<paper>/<stem>"; other notebooks are left out.
     """
-    course = [
-        Item(presets.COURSE, file.stem) for file in sorted(files.notebooks_dir().glob(f"{presets.COURSE}/*.ipynb"))
-    ]
-    parts = {presets.COURSE: course}
-    for item in presets.items():
-        if item.notebook.exists():
-            parts.setdefault(item.paper, []).append(item)
-    wanted = {
-        paper: [item for item in items if only is None or any(part in str(item) for part in only)]
-        for paper, items in parts.items()
-    }
-    found = {paper: items for paper, items in wanted.items() if items}
+    lessons = sorted(files.notebooks_dir().glob(f"{presets.COURSE}/*.ipynb"))
+    found: dict[str, list[Item]] = {}
+    for item in [*(Item(presets.COURSE, file.stem) for file in lessons), *presets.items()]:
+        if item.notebook.exists() and (only is None or any(part in str(item) for part in only)):
+            found.setdefault(item.paper, []).append(item)
     if not found:
         raise InputError(f"no notebook for {', '.join(only or ())} in {files.notebooks_dir()}")
     return found
@@ -107,6 +77,7 @@ def build(output: Path, only: Sequence[str] | None = None) -> Path:
     parts, root = chapters(only), files.project_root()
     source = root / "build" / "book" / "source"
     shutil.rmtree(source, ignore_errors=True)
+    shutil.copytree(Path(__file__).with_name("site"), source)
     unused = shutil.ignore_patterns("*.json", "*.svg", "runs")
     if files.figures_dir().exists():
         shutil.copytree(files.figures_dir(), source / "figures", ignore=unused)
@@ -115,9 +86,6 @@ def build(output: Path, only: Sequence[str] | None = None) -> Path:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(json.dumps(page(item)))
     (source / "index.md").write_text((root / "README.md").read_text() + _contents(parts, source))
-    (source / "_static").mkdir()
-    for name, text in (("conf.py", CONF), ("_static/book.css", CSS)):
-        (source / name).write_text(text)
     command = ["-b", "html", "-q", "-d", str(source.parent / "doctrees"), str(source), str(output)]
     if subprocess.run([sys.executable, "-m", "sphinx", *command], check=False).returncode:
         raise FedlabError(f"Sphinx could not build the book; its sources are in {source}")

@@ -56,14 +56,12 @@ class Exercise:
 
     def why(self, answer: Any) -> str | None:
         """The reason why an answer is wrong, or None if it is right. Raises `Unanswered`."""
-        if callable(answer):
 
-            @wraps(answer)
-            def asked(*args, **kwargs):
-                return _answered(answer(*args, **kwargs))
+        def asked(*args, **kwargs):
+            return _answered(answer(*args, **kwargs))
 
         try:
-            self.check(asked if callable(answer) else _answered(answer))
+            self.check(wraps(answer)(asked) if callable(answer) else _answered(answer))
         except Wrong as error:
             return str(error)
         except Unanswered:

@@ -54,9 +54,9 @@ def title(item: Item) -> tuple[str, str]:
 
 
 def duration(minutes: float) -> str:
-    return (
-        f"{60 * minutes:.0f} s" if minutes < 1 else f"{minutes:.0f} min" if minutes < 120 else f"{minutes / 60:.0f} h"
-    )
+    if minutes < 1:
+        return f"{60 * minutes:.0f} s"
+    return f"{minutes:.0f} min" if minutes < 120 else f"{minutes / 60:.0f} h"
 
 
 # --- the terminal -------------------------------------------------------------------------------------------------

@@ -74,9 +74,8 @@ def save_figure(
     choose("verdict", verdict.verdict, verdicts.VERDICTS)
     for name, value in metrics.items():
         if set(value) != {"mean", "std", "n"}:
-            raise InputError(
-                f"metric {name!r} needs exactly mean, std and n, got {', '.join(sorted(value)) or 'nothing'}"
-            )
+            found = ", ".join(sorted(value)) or "nothing"
+            raise InputError(f"metric {name!r} needs exactly mean, std and n, got {found}")
     for name in shown:
         choose("metric to show", name, metrics)
     if len(shown) > SHOWN:
@@ -101,10 +100,8 @@ def save_figure(
     result |= {"runs": names} if names else {}
     if existing and existing | {"provenance": None} == result | {"provenance": None}:
         result["provenance"] = existing["provenance"]  # the same result: keep the first run's provenance
-    paths = {
-        kind: files.write_atomic(home / f"{item}.{kind}", content) for kind, content in _drawn(fig, result).items()
-    }
-    paths["json"] = files.write_atomic(home / f"{item}.json", _json(result))
+    contents = _drawn(fig, result) | {"json": _json(result)}
+    paths = {kind: files.write_atomic(home / f"{item}.{kind}", content) for kind, content in contents.items()}
     if home.parent == files.figures_dir():
         _keep_runs(home, names)
     note = f"{verdict.verdict}: {home / item}.svg, .png, .json{note}"
@@ -198,16 +195,12 @@ def _plain(value):
 
 
 def _provenance(histories: Sequence[History]) -> dict[str, Any]:
-    if not histories:
-        here = describe_machine()
-        return {**here, "seconds": None, "package_version": here["versions"]["fedlab_lite"]}
-    versions = histories[0].versions
-    return {
-        "versions": versions,
-        "device": ", ".join(sorted({history.device for history in histories})),
-        "seconds": sum(history.seconds for history in histories),
-        "package_version": versions["fedlab_lite"],
-    }
+    made: dict[str, Any] = describe_machine()
+    seconds = None
+    if histories:
+        devices, seconds = {run.device for run in histories}, sum(run.seconds for run in histories)
+        made = {"versions": histories[0].versions, "device": ", ".join(sorted(devices))}
+    return made | {"seconds": seconds, "package_version": made["versions"]["fedlab_lite"]}
 
 
 def _keep_runs(folder: Path, names: Sequence[str]) -> None:

@@ -14,12 +14,12 @@ error: a claim that cannot be judged is inconclusive.
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from fedlab_lite.engine import History
+from fedlab_lite.papers import noise
 
 VERDICTS = ("exact", "reproduced", "contradicted", "inconclusive")
 
@@ -29,7 +29,6 @@ FEW_SEEDS_ERRORS = 3  # standard errors over clients and test rows, if there are
 FEW_SEEDS_LEAD = 0.05  # and this share: seeds may vary more than clients and rows do
 CLEARLY = 0.02  # share above the majority baseline; a number of standard errors is also required
 SHOWN = 3  # the most reasons in one sentence
-LOWER = ("loss", "distance", "error", "gap", "residual")  # a metric whose name has one of these words: lower is better
 
 
 class Verdict(NamedTuple):
@@ -53,7 +52,7 @@ def derived(facts: Mapping[str, tuple[Any, bool]], cause: str = "", like: str = 
     >>> derived({"parameters": (737214, True)}).reason
     '1 of 1 as printed: parameters 737,214'
     """
-    broken = [name for name, (value, _) in facts.items() if not _finite(value)]
+    broken = [name for name, (value, _) in facts.items() if not noise.finite(value)]
     because = f"; {cause}" if cause else ""
     if broken or not facts:
         why = f"not a number: {_some(broken)}" if facts else f"nothing was counted{because}"
@@ -98,9 +97,9 @@ def trained(histories: Mapping[str, History]) -> list[str]:
     for name, run in histories.items():
         if run.num_rounds < 1 or not run.seeds:
             found.append(f"{name} was not trained ({run.num_rounds} rounds, {len(run.seeds)} seeds)")
-        elif any(run.diverged) or not _finite(run.metrics[run.headline]):
+        elif any(run.diverged) or not noise.finite(run.metrics[run.headline]):
             found.append(f"{name} diverged")
-        elif _is_share(run.headline) and not math.isfinite(run.constant):
+        elif noise.is_share(run.headline) and not math.isfinite(run.constant):
             found.append(f"{name} has no constant answer to be held against")
         else:
             found += _learnt(name, run)
@@ -110,8 +109,8 @@ def trained(histories: Mapping[str, History]) -> list[str]:
 def _learnt(name: str, run: History) -> list[str]:
     """A reason if a run is not clearly above the majority baseline (if unknown: above its start), else none."""
     headline, values = run.headline, run.final(run.headline)
-    share, sign = _is_share(headline), 1 if better_higher(headline) else -1
-    spread = _seeds_error(values) if len(values) >= SEEDS else _error(run, headline, values)
+    share, sign = noise.is_share(headline), 1 if noise.better_higher(headline) else -1
+    spread = noise.seeds_error(values) if len(values) >= SEEDS else noise.error(run, headline, values)
     known = math.isfinite(run.constant)
     least = run.constant if known else float(run.metrics[headline][:, 0].mean())
     need = max(CLEARLY * (1 if share else abs(least)), FEW_SEEDS_ERRORS * (spread if math.isfinite(spread) else 0))
@@ -138,7 +137,7 @@ def compare(
     Args:
       metric: None: the headline metric (accuracy as a share; for a regression the distance).
       by: in the metric's unit. A negative value allows `left` to be behind by that much, so a tie counts as a lead.
-      higher: whether higher is better; None: decided by the metric's name, see `better_higher`.
+      higher: whether higher is better; None: decided by the metric's name, see `noise.better_higher`.
       last: number of last rounds to average over, see `History.final`.
       cause: the reason for a contradiction, if it is known; it is added to the sentence.
     """
@@ -159,21 +158,19 @@ def _pair(histories, left, right, metric, by, higher, last, cause) -> Verdict:
     common = [seed for seed in runs[0].seeds if seed in runs[1].seeds]
     if not common:
         return Verdict("inconclusive", f"{left} and {right} have no seed in common")
-    runs = tuple(_with_seeds(run, common) for run in runs)
-    higher = better_higher(metric) if higher is None else higher
+    runs = tuple(noise.with_seeds(run, common) for run in runs)
+    higher = noise.better_higher(metric) if higher is None else higher
     sign = 1 if higher else -1
     values = [run.final(metric, last) for run in runs]
-    errors = [_error(run, metric, each) for run, each in zip(runs, values, strict=True)]
-    curves = [run.client_accuracy.mean(0) for run in runs]
-    if (
-        metric == runs[0].headline and _is_share(metric) and curves[0].shape == curves[1].shape
-    ):  # the same clients: compare them in pairs
-        errors = [_rows_error(run, each) for run, each in zip(runs, values, strict=True)]
-        errors.append(_seeds_error(curves[0] - curves[1]))
-    rise = max(sign * _rise(run, metric) for run in runs)
+    errors = [noise.error(run, metric, each) for run, each in zip(runs, values, strict=True)]
+    curves, share = [run.client_accuracy.mean(0) for run in runs], noise.is_share(metric)
+    if metric == runs[0].headline and share and curves[0].shape == curves[1].shape:  # the same clients, in pairs
+        errors = [noise.rows_error(run, each) for run, each in zip(runs, values, strict=True)]
+        errors.append(noise.seeds_error(curves[0] - curves[1]))
+    rise = max(sign * noise.rise(run, metric) for run in runs)
     words = f"{left} against {right}" + ("" if metric == runs[0].headline else f" in {metric}")
     # The difference keeps the metric's sign: where lower is better, a lead is negative.
-    return _decide(words, values[0] - values[1], sign * by, higher, math.hypot(*errors), rise, _is_share(metric), cause)
+    return _decide(words, values[0] - values[1], sign * by, higher, math.hypot(*errors), rise, share, cause)
 
 
 def _decide(what, values, threshold, above, error, rise, share, cause, each="seed") -> Verdict:
@@ -182,16 +179,16 @@ def _decide(what, values, threshold, above, error, rise, share, cause, each="see
     def show(number: float) -> str:
         return f"{100 * number:+.1f} points" if share else f"{number:.4g}"
 
-    if not len(values) or not _finite(values):
+    if not len(values) or not noise.finite(values):
         return Verdict("inconclusive", f"{what}: not a number" if len(values) else f"{what}: no {each}s")
     margin = (values.mean() - threshold) * (1 if above else -1)
     enough = len(values) >= SEEDS
-    error = _seeds_error(values) if enough else error
+    error = noise.seeds_error(values) if enough else error
     need = ERRORS * error if enough else max(FEW_SEEDS_ERRORS * error, FEW_SEEDS_LEAD if share else 0.0)
     seeds = f"{len(values)} {each}{'s' * (len(values) > 1)}"
-    noise = f"s.e. {show(error).lstrip('+')}, {seeds}" if math.isfinite(error) else seeds
+    spread = f"s.e. {show(error).lstrip('+')}, {seeds}" if math.isfinite(error) else seeds
     limit = f", asked: {'more' if above else 'less'} than {show(threshold)}" if threshold else ""
-    said = f"{what}: {show(values.mean())} ({noise}{limit})"
+    said = f"{what}: {show(values.mean())} ({spread}{limit})"
     if not abs(margin) > need:  # also if `need` is not a number
         why = "within noise" if math.isfinite(error) else f"needs {SEEDS} {each}s"
         return Verdict("inconclusive", f"{said} is {why}" if math.isfinite(error) else f"{said} {why}")
@@ -256,70 +253,6 @@ def settled(
     if found.verdict == "contradicted" and np.mean(moved) * (1 if higher else -1) > 0:
         return Verdict("inconclusive", f"{found.reason}: still getting better")
     return found
-
-
-# --- errors and curves --------------------------------------------------------------------------------------------
-
-
-def _with_seeds(run: History, seeds: list[int]) -> History:
-    """A run restricted to the given seeds."""
-    rows = [run.seeds.index(seed) for seed in seeds]
-    metrics = {name: values[rows] for name, values in run.metrics.items()}
-    diverged = tuple(run.diverged[row] for row in rows)
-    return replace(run, seeds=tuple(seeds), metrics=metrics, client_curves=run.client_curves[rows], diverged=diverged)
-
-
-def better_higher(metric: str) -> bool:
-    """Whether a higher value of a metric is better, judged by words in its name (see `LOWER`).
-
-    >>> [better_higher(name) for name in ("accuracy_unseen", "accuracy_gap", "loss_training", "distance", "f1")]
-    [True, False, False, False, True]
-    """
-    return not any(word in metric for word in LOWER)
-
-
-def _is_share(metric: str) -> bool:
-    return metric.startswith("accuracy")
-
-
-def _finite(values: Any) -> bool:
-    if isinstance(values, str | bool):
-        return True
-    try:
-        return bool(np.isfinite(np.asarray(values, float)).all())
-    except (TypeError, ValueError):
-        return False
-
-
-def _seeds_error(values: np.ndarray) -> float:
-    """The standard error of a mean; nan for a single value."""
-    return float(values.std(ddof=1) / math.sqrt(len(values))) if len(values) > 1 else math.nan
-
-
-def _rows_error(run: History, values: np.ndarray) -> float:
-    """The standard error of a share from the random draw of test labels."""
-    share = float(np.clip(values.mean(), 0, 1))
-    return math.sqrt(share * (1 - share) / max(run.test_labels.get("all", 0), 1))
-
-
-def _error(run: History, metric: str, values: np.ndarray) -> float:
-    """The standard error of one run from its draw of clients and test labels; nan except for accuracies."""
-    if not _is_share(metric):
-        return math.nan
-    clients = run.client_accuracy.mean(0)
-    if metric.endswith("_gap"):  # a difference between the accuracies of two clients
-        share = float(np.clip(clients.mean(), 0, 1))
-        return math.sqrt(2 * share * (1 - share) / max(run.test_labels.get("a client", 0), 1))
-    return math.hypot(_seeds_error(clients), _rows_error(run, values))
-
-
-def _rise(run: History, metric: str) -> float:
-    """The rise of a curve in its last quarter: its slope there (mean over seeds) times the number of rounds."""
-    rounds, curve = run.rounds, run.metrics[metric].mean(0)
-    start = min(np.searchsorted(rounds, 0.75 * run.num_rounds), len(rounds) - 2)
-    if not _finite(curve[start:]):
-        return math.inf
-    return float(np.polyfit(rounds[start:], curve[start:], 1)[0] * run.num_rounds / 4)
 
 
 # --- words --------------------------------------------------------------------------------------------------------

@@ -80,6 +80,5 @@ def client_panels(histories: Mapping[str, History], printed: Mapping[str, float]
             lowest.xaxis.set_tick_params(labelbottom=True)
     for ax in axes[:, 0]:
         ax.set(ylabel="test accuracy (%)", ylim=(0, None))
-    handles = {label: line for ax in fig.axes for line, label in zip(*ax.get_legend_handles_labels(), strict=True)}
-    fig.legend(handles.values(), handles.keys(), loc="outside upper center", ncols=len(handles), columnspacing=1.2)
+    style.shared_legend(fig, ncols=6, columnspacing=1.2)
     return fig

@@ -1,9 +1,9 @@
 """The style of the figures: colours, curves, distributions and tables. `papers.results` writes them to disk.
 
-Colours follow Okabe and Ito, so that colour-blind readers can tell them apart. Each algorithm has its own colour,
-marker and line in all figures, so a grey print is readable as well. matplotlib and pandas are imported on use.
+`looks.toml` has the label, colour, marker and line of each algorithm. matplotlib and pandas are imported on use.
 """
 
+import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,46 +15,8 @@ from fedlab_lite.engine import History, describe_machine
 from fedlab_lite.runs import Settings
 from fedlab_lite.util import InputError
 
-LOOKS = {  # name: label, colour, marker, line
-    "local": ("Local", "#999999", "v", ":"),
-    "fedavg": ("FedAvg", "#000000", "o", "-"),
-    "fedavg_ft": ("FedAvg + FT", "#E69F00", "s", "--"),
-    "ditto": ("Ditto", "#0072B2", "P", "-."),
-    "fedper": ("FedPer", "#56B4E9", "^", "--"),
-    "fedrep": ("FedRep", "#009E73", "D", "-."),
-    "knn_per": ("kNN-Per", "#CC79A7", "X", ":"),
-    "fedeq": ("FeDEQ", "#D55E00", "*", "-"),
-    "fedbabu": ("FedBABU", "#8B6914", "4", ":"),
-    "fedpac": ("FedPAC", "#2E8B8B", "1", "-."),
-    "fedcr": ("FedCR", "#B3446C", "2", "--"),
-    "fedreco": ("FedReCo", "#5B2A86", "h", "-"),
-    "dec_fedavg": ("DecFedAvg", "#444444", "8", "-"),
-    "dec_fedprox": ("DecFedProx", "#B87900", "d", "--"),
-    "dfedavgm": ("DFedAvgM", "#4FA3D1", "<", "-."),
-    "dfedadmm": ("DFedADMM", "#00664B", ">", ":"),
-    "cmfd": ("CMFD", "#00497A", "+", "--"),
-    "fedf_admm": ("FedF-ADMM", "#CC3311", "H", "-"),
-    "fedrod": ("FedRoD", "#3D6B1F", "$♥$", "--"),
-    "dpsgd": ("D-PSGD", "#A0522D", "$♣$", "--"),
-    "dispfl": ("DisPFL", "#6C7BD1", "$♠$", "-."),
-    "deprl": ("DePRL", "#C2185B", "$★$", "-"),
-    "fedeq_own": ("FeDEQ (line 9 as printed)", "#8C3D00", "p", "--"),
-}
-MODEL_LOOKS = {  # for figures in which one algorithm trains several models
-    "mlp": ("MLP", "#0072B2", "o", "-"),
-    "deq_mlp": ("DEQ-MLP", "#D55E00", "s", "--"),
-}
-VARIANT_LOOKS = {  # variants of one algorithm; FedReCo's: with noise for (epsilon, delta) per round
-    "fedavg_dp": ("FedAvg (0.2, 0.1)", "#666666", "X", "--"),
-    "fedavg_ft_dp": ("FedAvg + FT (0.2, 0.1)", "#E69F00", "s", "-."),
-    "fedreco_dp": ("FedReCo (0.2, 0.1)", "#D55E00", "^", "--"),
-    "fedreco_dp_strict": ("FedReCo (0.05, 0.05)", "#4FA3D1", "p", "-."),
-    "alone": ("FedReCo, λ = 0", "#CC79A7", "*", ":"),
-    "deprl_same": ("DePRL, one first head", "#00897B", "h", "--"),
-    "deprl_code": ("DePRL, as its code", "#E57C00", "d", "--"),
-    "deprl_steps": ("DePRL, single steps", "#C2185B", ".", ":"),
-    "dpsgd_steps": ("D-PSGD, single steps", "#A0522D", "|", ":"),
-}
+_TABLES = tomllib.loads(Path(__file__).with_name("looks.toml").read_text())  # has models and variants as well
+LOOKS = _TABLES["algorithms"]  # name: label, colour, marker, line
 WIDTH = 7.0  # inches, the width of a page
 _OTHERS = [("#0072B2", "o", "-"), ("#D55E00", "s", "--"), ("#009E73", "^", "-."), ("#CC79A7", "D", ":")]
 
@@ -87,8 +49,9 @@ def look(name: str, position: int = 0) -> dict[str, str]:
     >>> look("fedeq")["color"], look("mlp", 1)["label"]
     ('#D55E00', 'MLP')
     """
-    label, *rest = (LOOKS | MODEL_LOOKS | VARIANT_LOOKS).get(name, (name, *_OTHERS[position % len(_OTHERS)]))
-    return dict(zip(("label", "color", "marker", "linestyle"), (label, *rest), strict=True))
+    found = next((table[name] for table in _TABLES.values() if name in table), None)
+    found = found or (name, *_OTHERS[position % len(_OTHERS)])
+    return dict(zip(("label", "color", "marker", "linestyle"), found, strict=True))
 
 
 def curves(
@@ -186,30 +149,6 @@ def shared_legend(fig, axes=None, **options: Any):
     return fig.legend(handles.values(), handles.keys(), **{"loc": "outside upper center", "ncols": 3} | options)
 
 
-def unlabelled(fig) -> list[str]:
-    """Describe lines whose marker or line style is in no legend of the figure; empty if there is none.
-
-    A line that is labelled by text beside it or by its axis is marked with `line.set_gid("labelled")`.
-    """
-    legends = [*fig.legends, *(legend for ax in fig.axes if (legend := ax.get_legend()))]
-
-    def style(line) -> tuple[str, str]:
-        return str(line.get_marker()), str(line.get_linestyle())
-
-    handles = [handle for legend in legends for handle in legend.legend_handles if hasattr(handle, "get_marker")]
-    known = {style(handle) for handle in handles}
-    plain = ("None", "-")
-    return [
-        f"{ax.get_title() or 'a panel'}: marker {style(line)[0]}, line {style(line)[1]}"
-        for ax in fig.axes
-        for line in ax.lines
-        if line.get_visible()
-        and len(line.get_xdata())
-        and style(line) not in known | {plain}
-        and line.get_gid() is None
-    ]
-
-
 def device_curves(history: History, ax, *, scale: float = 100.0) -> None:
     """Draw the accuracy of each client as a thin line and their mean as a thick black line (first seed).
 
@@ -242,21 +181,10 @@ def client_distribution(histories: Mapping[str, History], ax=None, *, scale: flo
     looks = [look(name.rpartition("/")[2], position) for position, name in enumerate(histories)]
     found = [run.client_accuracy.ravel() for run in histories.values()]
     names = np.repeat(list(histories), [len(values) for values in found])
-    seaborn.violinplot(  # boxplot calls a function that matplotlib 3.13 removes
-        x=scale * np.concatenate(found),
-        y=names,
-        hue=names,
-        palette=[style["color"] for style in looks],
-        cut=0,
-        density_norm="width",
-        inner="box",
-        inner_kws={"color": "black"},
-        linewidth=0.8,
-        saturation=1,
-        alpha=0.5,
-        legend=False,
-        ax=ax,
-    )
+    colours = {"hue": names, "palette": [style["color"] for style in looks], "saturation": 1, "alpha": 0.5}
+    shape = {"cut": 0, "density_norm": "width", "inner": "box", "inner_kws": {"color": "black"}, "linewidth": 0.8}
+    # boxplot calls a function that matplotlib 3.13 removes
+    seaborn.violinplot(x=scale * np.concatenate(found), y=names, legend=False, ax=ax, **colours, **shape)
     for line in ax.lines:
         line.set_gid("labelled")  # by the axis
     ax.set_yticks(range(len(looks)), [style["label"] for style in looks])
@@ -303,27 +231,16 @@ def comparison(rows: Iterable[Mapping[str, Any]], digits: int = 2):
     """
     import pandas as pd
 
-    def gap(row):
-        both = isinstance(row.get("ours"), int | float) and isinstance(row.get("published"), int | float)
-        return row["ours"] - row["published"] if both else None
+    def line(row: Mapping[str, Any]) -> dict[str, Any]:
+        ours, published, holds = row["ours"], row.get("published"), row.get("holds")
+        numbers = isinstance(ours, int | float) and isinstance(published, int | float)
+        gap, mark = ours - published if numbers else None, "" if holds is None else "✔" if holds else "✘"
+        return {"": row["name"], "ours": ours, "published": published, "gap": gap, "holds": mark}
 
-    marks = {True: "✔", False: "✘", None: ""}
-    table = pd.DataFrame(
-        [
-            {
-                "": row["name"],
-                "ours": row["ours"],
-                "published": row.get("published"),
-                "gap": gap(row),
-                "holds": marks[None if row.get("holds") is None else bool(row["holds"])],
-            }
-            for row in rows
-        ]
-    )
+    table = pd.DataFrame(map(line, rows))
     if not table["holds"].any():
         table = table.drop(columns="holds")
-    style = table.style.hide(axis="index")
-    if "holds" in table:
-        colours = {"✔": "color: #009E73", "✘": "color: #D55E00"}
-        style = style.map(lambda mark: colours.get(mark, ""), subset=["holds"])
+    colours = {"✔": "color: #009E73", "✘": "color: #D55E00"}
+    marks = [name for name in table if name == "holds"]
+    style = table.style.hide(axis="index").map(lambda mark: colours.get(mark, ""), subset=marks)
     return style.format(precision=digits, na_rep="–", thousands=",")

@@ -8,12 +8,8 @@ alone, beside other seeds, and in a sweep.
 import hashlib
 import json
 import os
-import time
-import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from itertools import groupby
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -21,25 +17,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedlab_lite.algorithms import ALGORITHMS
-from fedlab_lite.engine import (
-    Algorithm,
-    History,
-    Plan,
-    Problem,
-    Progress,
-    message_count,
-    numbers_of,
-    put_on_devices,
-    training,
-)
+from fedlab_lite.engine import History, Problem, numbers_of, training
 from fedlab_lite.nn import MODELS
 from fedlab_lite.runs import store
+from fedlab_lite.runs.batch import Run, shape_of_state, train_batch
 from fedlab_lite.runs.build import algorithm_of, build_problem, data_fingerprint
 from fedlab_lite.runs.settings import Settings
-from fedlab_lite.util import BudgetWarning, InputError, MissingDataError, NotStoredError, files, progress_bar
-
-Run = tuple[str, Settings, int]  # name, settings, seed
-
+from fedlab_lite.util import InputError, MissingDataError, NotStoredError, files
 
 # --- what a run is called ---------------------------------------------------------------------------------------
 
@@ -141,7 +125,9 @@ def run_all(
         waiting = list(same.values())
         for first in range(0, len(waiting), trajectories_at_once):
             batch = waiting[first : first + trajectories_at_once]
-            histories |= _compute(batch, progress, checkpoint_seconds, keep_state or need_state, clients_at_once)
+            problem = replace(build_problem(batch[0][1]), clients_at_once=clients_at_once)
+            keep = {"checkpoint_seconds": checkpoint_seconds, "keep_state": keep_state or need_state}
+            histories |= train_batch(batch, problem, progress=progress, **keep)
     return {
         name: History.stack([histories[parts[settings, seed][1]] for seed in settings.seeds], settings)
         for name, settings in runs.items()
@@ -187,109 +173,6 @@ def _program(settings: Settings) -> tuple:
     return replace(settings, algorithm_options=rest, seeds=(0,)), given
 
 
-def _compute(
-    batch: list[Run], show: bool | None, checkpoint_seconds: float, keep_state: bool, clients_at_once: int | None
-) -> dict[str, History]:
-    """Train the runs of a batch and store each one; returns histories by name."""
-    saved = {name: store.load_tree(store.path(name, "ckpt")) for name, *_ in batch}
-
-    def standing(run: Run) -> int:
-        return saved[run[0]]["progress"]["next"] if saved[run[0]] else -1
-
-    settings = batch[0][1]
-    problem = replace(build_problem(settings), clients_at_once=clients_at_once)
-    plan = Plan(_affordable(settings, problem), settings.cohort_size, settings.eval_every)
-    plan.check(problem, algorithm_of(settings))
-    fingerprint = data_fingerprint(problem)
-    for name, *_ in batch:
-        store.agree(name)
-    problem = training.place_problem(problem)
-    histories = {}
-    words = settings.describe() + (f" · {len(batch)} runs" if len(batch) > 1 else "")
-    with progress_bar(words, plan.num_rounds * len(batch), show) as tick:
-        # a kill between two writes leaves a batch at different rounds: each part continues from its own round
-        for _, together in groupby(sorted(batch, key=standing), key=standing):
-            part = list(together)
-            checkpoints = [saved[name] for name, *_ in part]
-            trajectories = [(algorithm_of(settings), seed) for _, settings, seed in part]
-            states, found = None, None
-            if all(checkpoints):
-                found = [Progress(**checkpoint["progress"]) for checkpoint in checkpoints]
-                paths = [store.path(name, "ckpt") for name, *_ in part]
-                states = _restored(problem, trajectories, paths, checkpoints)
-                tick(found[0].next * len(part))
-            write = _Checkpoints([name for name, *_ in part], checkpoint_seconds, lambda part=part: tick(len(part)))
-            states, found = training.advance(
-                problem, trajectories, plan, states=states, progress=found, after_round=write
-            )
-            tick(min(1, plan.num_rounds) * len(part))
-            for index, ((name, *_), trajectory, each) in enumerate(zip(part, trajectories, found, strict=True)):
-                if keep_state:
-                    state = training.part(states, index, len(part))
-                    store.save_tree(store.path(name, "state"), {"state": store.pack(state)})
-                history = training.history_of(problem, trajectory, plan, each, fingerprint, len(part))
-                about = {what: getattr(settings, what) for what in ("dataset", "model", "algorithm")}
-                if plan.num_rounds < settings.num_rounds:
-                    about["stopped"] = _stopped(settings, plan.num_rounds)
-                history = replace(history, about=about)
-                store.save_history(name, history)
-                store.remove(store.path(name, "ckpt"))
-                histories[name] = history
-    store.sweep()
-    return histories
-
-
-def _affordable(settings: Settings, problem: Problem) -> int:
-    """The requested number of rounds, or, with a warning, as many as the privacy budget allows."""
-    if not settings.privacy_budget:
-        return settings.num_rounds
-    messages = message_count(problem, algorithm_of(settings))["up"]
-    if not messages:  # nothing is sent, so no budget is spent
-        return settings.num_rounds
-    rounds = settings.privacy(messages).affordable(settings.num_rounds)
-    if rounds < settings.num_rounds:
-        warnings.warn(_stopped(settings, rounds), BudgetWarning, stacklevel=2)
-    return rounds
-
-
-def _stopped(settings: Settings, rounds: int) -> str:
-    epsilon, delta = settings.privacy_budget
-    return f"{rounds} of {settings.num_rounds} rounds, which use up the privacy budget ({epsilon:g}, {delta:g})"
-
-
-class _Checkpoints:
-    """Writes the states of a batch at intervals of time, each under its own run's name."""
-
-    def __init__(self, names: list[str], seconds: float, tick: Callable[[], None]):
-        self.names, self.seconds, self.tick = names, seconds, tick
-        self.written, self.cost = time.monotonic(), 0.0
-
-    def __call__(self, states: dict, progress: Sequence[Progress]) -> None:
-        self.tick()
-        now = time.monotonic()
-        pause = max(self.seconds, 10 * self.cost) if self.seconds else 0.0  # a large state is written less often
-        if store.first_says(now - self.written < pause):
-            return
-        for index, (name, each) in enumerate(zip(self.names, progress, strict=True)):
-            state = training.part(states, index, len(self.names))
-            store.save_tree(store.path(name, "ckpt"), {"state": store.pack(state), "progress": vars(each)})
-        self.written = time.monotonic()
-        self.cost = self.written - now
-
-
-def _shape_of_state(problem: Problem, trajectory: tuple[Algorithm, int]) -> dict:
-    return jax.eval_shape(trajectory[0].init, problem, jax.random.key(0))
-
-
-def _restored(problem: Problem, trajectories: list, paths: list[Path], checkpoints: list[dict]) -> dict:
-    """The states of checkpoints, placed on the devices."""
-    like = _shape_of_state(problem, trajectories[0])
-    states = [store.unpack(file, saved["state"], like) for file, saved in zip(paths, checkpoints, strict=True)]
-    states = states[0] if len(states) == 1 else jax.tree.map(lambda *leaves: np.stack(leaves), *states)
-    where = training.places(trajectories[0][0], problem, states, len(trajectories))
-    return jax.tree.map(put_on_devices, states, where)
-
-
 def final_state(settings: Settings, **options) -> tuple[Problem, dict]:
     """The problem and the state after the last round (leaves `[S, ...]`), computed if it is not in the store.
 
@@ -301,7 +184,7 @@ def final_state(settings: Settings, **options) -> tuple[Problem, dict]:
     """
     run(settings, need_state=True, **options)
     problem = build_problem(settings)
-    like = _shape_of_state(problem, (algorithm_of(settings), 0))
+    like = shape_of_state(problem, algorithm_of(settings))
     names = [run_name(settings, seed, data_fingerprint(problem)) for seed in settings.seeds]
     paths = [store.path(name, "state") for name in names]
     states = [store.unpack(file, store.load_tree(file)["state"], like) for file in paths]

@@ -24,17 +24,10 @@ from pathlib import Path
 import jax
 import numpy as np
 from flax import serialization
+from jax.experimental import multihost_utils
 
 from fedlab_lite.engine import History, to_host
-from fedlab_lite.util import (
-    CorruptFileError,
-    InputError,
-    cannot_write,
-    figures_dir,
-    runs_dir,
-    sha256_of_arrays,
-    write_atomic,
-)
+from fedlab_lite.util import CorruptFileError, InputError, files, sha256_of_arrays, write_atomic
 
 MAX_BYTES = 1_000_000  # limit of a finished run, so that hundreds of them are easy to share
 _HEADER = b"fedlab 1 sha256 "
@@ -47,8 +40,8 @@ _META += ("seeds", "num_rounds", "about", "headline", "constant", "test_labels",
 def path(name: str, kind: str) -> Path:
     """The path that `kind` ('npz', 'curves.npz', 'ckpt', 'state') of the run `name` is written to, in the store."""
     if "/" in kind or "\\" in kind:
-        raise InputError(f"{kind!r} is part of a file's name in {runs_dir()}; take letters, digits and dashes")
-    return runs_dir() / f"{name}.{kind}"
+        raise InputError(f"{kind!r} is part of a file's name in {files.runs_dir()}; take letters, digits and dashes")
+    return files.runs_dir() / f"{name}.{kind}"
 
 
 def find(name: str, kind: str = "npz") -> Path | None:
@@ -59,7 +52,7 @@ def find(name: str, kind: str = "npz") -> Path | None:
 
 def folders() -> list[Path]:
     """The folders of finished runs: the store, and those of the committed figures."""
-    return [runs_dir(), *sorted(figures_dir().glob("*/runs"))]
+    return [files.runs_dir(), *sorted(files.figures_dir().glob("*/runs"))]
 
 
 def remove(file: Path) -> None:
@@ -76,8 +69,6 @@ def agree(name: str) -> None:
     """Raise `InputError` unless all processes that compute together are about to train the same run."""
     if jax.process_count() == 1:
         return
-    from jax.experimental import multihost_utils
-
     own = np.frombuffer(hashlib.sha256(name.encode()).digest(), np.uint8)
     names = multihost_utils.process_allgather(own)
     if (names != names[0]).any():
@@ -89,10 +80,6 @@ def agree(name: str) -> None:
 
 def first_says(value: bool) -> bool:
     """Broadcast process 0's value to all processes."""
-    if jax.process_count() == 1:
-        return value
-    from jax.experimental import multihost_utils
-
     return bool(multihost_utils.broadcast_one_to_all(np.array(value)))
 
 
@@ -105,10 +92,8 @@ def corrupt(file: Path, reason: str) -> CorruptFileError:
 
 def set_aside(name: str) -> None:
     """Remove a run from the store; unreadable files are renamed to `<name>.corrupt`."""
-    taken = [
-        (file, load_arrays) for file in runs_dir().glob(f"{name}.*npz")
-    ]  # histories, and numbers from final states
-    for file, read in [*taken, (path(name, "ckpt"), load_tree), (path(name, "state"), load_tree)]:
+    readers = dict.fromkeys(files.runs_dir().glob(f"{name}.*npz"), load_arrays)
+    for file, read in (readers | dict.fromkeys([path(name, "ckpt"), path(name, "state")], load_tree)).items():
         try:
             try:
                 if read(file) is not None:
@@ -116,7 +101,7 @@ def set_aside(name: str) -> None:
             except CorruptFileError:
                 file.replace(file.with_name(f"{file.name}.corrupt"))
         except OSError as error:  # a read-only disk; a second directory in its place
-            raise cannot_write(file, error) from error
+            raise files.cannot_write(file, error) from error
 
 
 def sweep() -> None:
@@ -124,7 +109,7 @@ def sweep() -> None:
 
     They are at least an hour old, so no process is still writing them.
     """
-    for file in runs_dir().glob(".*.tmp"):
+    for file in files.runs_dir().glob(".*.tmp"):
         with contextlib.suppress(OSError):
             if time.time() - file.stat().st_mtime > 3600:
                 file.unlink()

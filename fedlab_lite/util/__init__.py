@@ -13,13 +13,5 @@ from fedlab_lite.util.errors import (
     OutputError,
     choose,
 )
-from fedlab_lite.util.files import (
-    cache_dir,
-    cannot_write,
-    data_dir,
-    figures_dir,
-    runs_dir,
-    sha256_of_arrays,
-    write_atomic,
-)
+from fedlab_lite.util.files import cache_dir, data_dir, sha256_of_arrays, write_atomic
 from fedlab_lite.util.progress import progress_bar

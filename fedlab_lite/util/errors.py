@@ -3,6 +3,8 @@
 The command line prints these errors without a traceback and exits with code 2. Any other error is a bug.
 """
 
+import difflib
+
 
 class FedlabError(Exception):
     """Base class of all errors that correct input, or a missing file, would prevent."""
@@ -53,11 +55,17 @@ def choose(kind: str, name: str, options) -> None:
     Traceback (most recent call last):
     fedlab_lite.util.errors.InputError: unknown preset 'huge' (known: laptop, quick)
     """
-    import difflib
-
     options = sorted(options)
-    if name in options:
-        return
-    near = difflib.get_close_matches(str(name), options, n=3)
-    hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else f" (known: {', '.join(options)})"
-    raise InputError(f"unknown {kind} {name!r}{hint}")
+    if name not in options:
+        hint = did_you_mean(str(name), options) or f" (known: {', '.join(options)})"
+        raise InputError(f"unknown {kind} {name!r}{hint}")
+
+
+def did_you_mean(name: str, options) -> str:
+    """The end of a message that suggests similar options; empty if none is similar.
+
+    >>> did_you_mean("quikc", ["quick", "laptop"])
+    "; did you mean 'quick'?"
+    """
+    near = difflib.get_close_matches(name, options)
+    return f"; did you mean {' or '.join(map(repr, near))}?" if near else ""

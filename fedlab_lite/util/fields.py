@@ -4,7 +4,6 @@ None is always in range where the type allows it. A list is in range if it is no
 range. NaN and infinity are never in range, nor is a whole number that JAX's int32 cannot hold.
 """
 
-import difflib
 import math
 import types
 from collections.abc import Callable
@@ -12,7 +11,7 @@ from dataclasses import field, fields
 from functools import cache
 from typing import Any, NamedTuple, Union, get_args, get_origin, get_type_hints
 
-from fedlab_lite.util.errors import InputError
+from fedlab_lite.util.errors import InputError, did_you_mean
 
 LARGEST = 2**31 - 1  # the largest whole number that JAX's int32 holds
 
@@ -147,9 +146,7 @@ def check_value(name: str, value: Any, hint: Any, rule: Rule = None) -> None:
         allowed = f"one of {', '.join(rule)}" if rule else ""
         check_type(name, value, hint, allowed)
         if rule and value is not None and value not in rule:
-            near = difflib.get_close_matches(value, rule)
-            meant = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
-            raise InputError(f"{name} must be {allowed}, got {value!r}{meant}")
+            raise InputError(f"{name} must be {allowed}, got {value!r}{did_you_mean(value, rule)}")
         return
     several = isinstance(value, list | tuple)
     numbers = value if several else [] if value is None else [value]

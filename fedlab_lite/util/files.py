@@ -76,9 +76,8 @@ def sha256_of_arrays(arrays: "Mapping[str, np.ndarray]", first: bytes = b"") -> 
 
     digest = hashlib.sha256(first)
     for name, array in arrays.items():
-        digest.update(
-            f"{name} {array.dtype.str} {array.shape or (1,)}".encode()
-        )  # a scalar is hashed like an array of length 1
+        shape = array.shape or (1,)  # a scalar is hashed like an array of length 1
+        digest.update(f"{name} {array.dtype.str} {shape}".encode())
         for block in array.blocks() if hasattr(array, "blocks") else [array]:  # `Rows`: one client after the other
             digest.update(np.ascontiguousarray(block))
     return digest.hexdigest()

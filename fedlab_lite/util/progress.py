@@ -62,14 +62,9 @@ def progress_bar(
         yield lambda steps: None
         return
     if not (shown or watched()):
-        done = 0
-
-        def advance(steps: int) -> None:
-            nonlocal done
-            done += steps
-
-        with every_minute(lambda: f"{description}: {done} of {total} {unit}"):
-            yield advance
+        done: list[int] = []
+        with every_minute(lambda: f"{description}: {sum(done)} of {total} {unit}"):
+            yield done.append
         return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn

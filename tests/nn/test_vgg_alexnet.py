@@ -6,10 +6,11 @@ import matplotlib as mpl
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
+from helpers import unlabelled
 
 from fedlab_lite.nn import count_params, make_model, model_defaults
 from fedlab_lite.papers import presets
-from fedlab_lite.plots import layer_tables, style
+from fedlab_lite.plots import layer_tables
 from fedlab_lite.util import InputError
 
 mpl.use("agg")
@@ -263,7 +264,7 @@ def test_bars_of_layers_and_parts():
     ax.legend()
     assert [line.get_label() for line in ax.lines] == ["Table 4", "Table 4, another number"]
     assert [text.get_text() for text in ax.texts] == ["10", "200", "100", "8"]
-    assert style.unlabelled(fig) == []
+    assert unlabelled(fig) == []
     assert ax.yaxis_inverted()
     layer_tables.part_bars(parts, {"last": {"representation": 3_000_000, "head": 1_000_000}})
     assert [bar.get_width() for bar in parts.patches] == [3.0, 1.0]

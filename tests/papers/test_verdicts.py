@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedlab_lite.engine import History
-from fedlab_lite.papers import verdicts
+from fedlab_lite.papers import noise, verdicts
 from fedlab_lite.papers.verdicts import Verdict, compare, derived, observed, together, trained
 
 
@@ -154,7 +154,7 @@ def test_one_of_several_that_leads_is_enough_to_contradict():
 
 def test_the_gap_of_one_seed_has_an_error_too():
     a, b = made([0.2], constant=0.05), made([0.9], constant=0.05)
-    few = verdicts._error(b, "accuracy_gap", np.array([0.09]))
+    few = noise.error(b, "accuracy_gap", np.array([0.09]))
     assert few == pytest.approx(math.sqrt(2 * 0.9 * 0.1 / 100))
     assert verdict(a, b, metric="accuracy_gap", higher=False) == "inconclusive"  # 7 points, three errors are 20
 

@@ -13,6 +13,7 @@ import matplotlib as mpl
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
+from helpers import unlabelled
 
 import fedlab_lite
 from fedlab_lite import papers, runs
@@ -126,7 +127,7 @@ def test_what_was_not_trained_confirms_nothing(item, nothing_trained, monkeypatc
         (options,) = saved
         assert options["verdict"].verdict == "inconclusive", options["verdict"].reason
         assert options["verdict"].reason
-        assert style.unlabelled(drawn[0]) == []
+        assert unlabelled(drawn[0]) == []
         assert drawn[0].get_figwidth() <= style.WIDTH
     finally:
         plt.close("all")

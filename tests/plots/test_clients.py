@@ -6,7 +6,7 @@ import matplotlib as mpl
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
-from helpers import history
+from helpers import history, unlabelled
 
 from fedlab_lite.data import federated
 from fedlab_lite.plots import clients, style
@@ -31,7 +31,7 @@ def test_local_has_a_panel_where_one_is_free(others, titles):
     found = [ax.get_title() for ax in fig.axes]
     assert len(found) == titles
     assert ("Local" in found) == (others < 6)
-    assert style.unlabelled(fig) == []
+    assert unlabelled(fig) == []
     assert fig.get_figwidth() <= style.WIDTH
     (legend,) = fig.legends
     assert {text.get_text() for text in legend.get_texts()} == {

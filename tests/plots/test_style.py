@@ -6,7 +6,7 @@ import matplotlib as mpl
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
-from helpers import drawn, history
+from helpers import drawn, history, unlabelled
 
 from fedlab_lite.papers import results
 from fedlab_lite.plots import style
@@ -121,9 +121,9 @@ def test_markers_that_no_legend_has_are_named():
     ax.legend()
     ax.plot([0, 1], [1, 0], marker="x", linestyle="none")
     ax.set_title("left")
-    assert style.unlabelled(fig) == ["left: marker x, line None"]
+    assert unlabelled(fig) == ["left: marker x, line None"]
     ax.lines[1].set_gid("labelled")  # by a text beside it
-    assert style.unlabelled(fig) == []
+    assert unlabelled(fig) == []
     plt.close(fig)
 
 
@@ -137,7 +137,7 @@ def test_a_shared_legend_has_each_label_once_and_the_panels_have_none():
     assert [text.get_text() for text in legend.get_texts()] == ["MLP", "FeDEQ"]
     assert all(ax.get_legend() is None for ax in axes[0])
     assert axes[1, 0].get_legend() is not None
-    assert style.unlabelled(fig) == []
+    assert unlabelled(fig) == []
     assert len(style.shared_legend(fig).get_texts()) == 3
     assert len(style.shared_legend(fig, axes[0, 0]).get_texts()) == 2
     plt.close(fig)

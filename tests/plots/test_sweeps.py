@@ -7,9 +7,9 @@ import matplotlib as mpl
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
-from helpers import history
+from helpers import history, unlabelled
 
-from fedlab_lite.plots import style, sweeps
+from fedlab_lite.plots import sweeps
 from fedlab_lite.runs import Settings
 
 mpl.use("agg")
@@ -44,7 +44,7 @@ def test_what_diverged_ends_and_is_named_in_the_panel():
     assert np.isnan(ax.lines[1].get_ydata()).tolist() == [False, True, True]
     assert ax.lines[0].get_ydata()[-1] == pytest.approx(70)
     fig.legend(*ax.get_legend_handles_labels())
-    assert style.unlabelled(fig) == []
+    assert unlabelled(fig) == []
     plt.close(fig)
 
 

@@ -141,7 +141,7 @@ def test_a_read_only_store_can_be_read(folders):
 
 
 def test_what_cannot_be_stored_is_not_trained(folders, monkeypatch):
-    monkeypatch.setattr(runner, "_compute", lambda *args: pytest.fail("it was trained"))
+    monkeypatch.setattr(runner, "train_batch", lambda *args, **options: pytest.fail("it was trained"))
     with read_only_disk(), pytest.raises(OutputError, match="Read-only"):
         runner.run(TINY)
     files.runs_dir().rmdir()

@@ -1,4 +1,4 @@
-"""tune: the same trials whatever happens in between, none run twice, damage and bad input named."""
+"""tune: the same trials whatever happens in between, none trained twice, bad input named."""
 
 import math
 from dataclasses import replace
@@ -8,7 +8,7 @@ from helpers import blobs
 
 from fedlab_lite.papers import presets
 from fedlab_lite.runs import Settings, held_out, run_all, runner, score, tune, with_options
-from fedlab_lite.util import CorruptFileError, InputError, MissingDataError, OutputError, files
+from fedlab_lite.util import InputError, MissingDataError
 
 FEDAVG = Settings(num_clients=3, num_rounds=1, algorithm_options={"epochs": 1, "lr": 0.1})
 SPACES = {"lr": (1e-3, 1.0)}
@@ -30,24 +30,25 @@ class FakeHistory:
 
 
 class Runs(list):
-    """Stands in for `run_all`: every batch it got, and a number of batches after which it is killed."""
+    """Stands in for `run_all`: every batch it got, what it stored, and a number of batches after which it is killed."""
 
-    def __init__(self, killed_after=math.inf):
+    def __init__(self, stored=(), killed_after=math.inf):
+        self.before, self.stored = set(stored), set(stored)
         self.killed_after = killed_after
 
     def __call__(self, runs, **options):
         if len(self) == self.killed_after:
             raise KeyboardInterrupt
         self.append(list(runs.values()))
+        self.stored |= set(runs.values())
         return {name: FakeHistory(settings) for name, settings in runs.items()}
 
     def trained(self):
-        return sum(map(len, self))
+        return len(self.stored - self.before)
 
 
 @pytest.fixture(autouse=True)
-def small_problem(monkeypatch, tmp_path):
-    monkeypatch.setenv("FEDLAB_CACHE", str(tmp_path))
+def small_problem(monkeypatch):
     monkeypatch.setattr(runner, "build_problem", problem_of)
 
 
@@ -70,23 +71,16 @@ def found(study):
     return [(trial.number, trial.params, trial.value, trial.user_attrs) for trial in study.trials]
 
 
-def journal():
-    (file,) = (files.cache_dir() / "tuning").glob("*.log")
-    return file
-
-
 def search(num_trials=TRIALS, **options):
     return tune(FEDAVG, SPACES, num_trials=num_trials, **{"batch": 4, "seed": 3} | options)
 
 
 @pytest.fixture
 def undisturbed(monkeypatch):
-    """The trials of a whole search, and its journal gone again."""
+    """The trials of a whole search."""
     with monkeypatch.context() as patch:
         fake(patch)
-        trials = found(search())
-    journal().unlink()
-    return trials
+        return found(search())
 
 
 # --- what a search is -------------------------------------------------------------------------------------------
@@ -100,7 +94,7 @@ def test_real_runs_are_scored_stored_and_not_trained_again(monkeypatch):
     assert all(1e-3 <= trial.params["lr"] <= 1e-1 for trial in study.trials)
     reported = [{"diverged": False, "test": score(history)} for history in histories.values()]
     assert [trial.user_attrs for trial in study.trials] == reported
-    fake(monkeypatch, killed_after=0)  # trains nothing
+    monkeypatch.setenv("FEDLAB_STORED_ONLY", "1")
     assert found(tune(FEDAVG, {"lr": (1e-3, 1e-1)}, num_trials=4, batch=2)) == found(study)
 
 
@@ -156,9 +150,6 @@ def test_options_that_are_searched_do_not_name_the_search(monkeypatch):
     assert runs.trained() == TRIALS
     tune(with_options(FEDAVG, epochs=2), SPACES, num_trials=TRIALS, batch=4, seed=3)
     assert runs.trained() == 2 * TRIALS
-    monkeypatch.setattr(runner, "build_problem", lambda settings: problem_of(settings, seed=1))
-    search()  # other data
-    assert runs.trained() == 3 * TRIALS
 
 
 # --- interruptions ----------------------------------------------------------------------------------------------
@@ -166,26 +157,12 @@ def test_options_that_are_searched_do_not_name_the_search(monkeypatch):
 
 @pytest.mark.parametrize("batches", [0, 1, 3])
 def test_killed_while_training(undisturbed, monkeypatch, batches):
-    fake(monkeypatch, killed_after=batches)
+    killed = fake(monkeypatch, killed_after=batches)
     with pytest.raises(KeyboardInterrupt):
         search()
-    runs = fake(monkeypatch)
+    runs = fake(monkeypatch, stored=killed.stored)
     assert found(search()) == undisturbed
     assert runs.trained() == TRIALS - 4 * batches
-
-
-@pytest.mark.parametrize(
-    ("lines", "torn"), [(1, ""), (3, ""), (4, '{"op'), (13, '{"op_code":4,"worker_id":"a'), (0, "{")]
-)
-def test_killed_while_writing(undisturbed, monkeypatch, lines, torn):
-    """The first line is the study, each further one a trial; the last may be half a line."""
-    fake(monkeypatch)
-    search()
-    whole = journal().read_text().splitlines(keepends=True)
-    assert len(whole) == TRIALS + 1
-    journal().write_text("".join(whole[:lines]) + torn)
-    assert found(search()) == undisturbed
-    assert len(journal().read_text().splitlines()) == TRIALS + 1
 
 
 @pytest.mark.parametrize("first", [1, 4, 6, 13])
@@ -194,19 +171,6 @@ def test_asking_for_more_goes_on(undisturbed, monkeypatch, first):
     assert found(search(first)) == undisturbed[:first]
     assert found(search()) == undisturbed
     assert found(search(first)) == undisturbed[:first]  # what more there is stays out
-
-
-def test_two_searches_at_once(undisturbed, monkeypatch):
-    """While one trains, another finishes: nothing is there twice."""
-    runs = fake(monkeypatch)
-
-    def meanwhile(settings, **options):
-        monkeypatch.setattr(runner, "run_all", runs)
-        search()
-        return runs(settings)
-
-    monkeypatch.setattr(runner, "run_all", meanwhile)
-    assert found(search()) == undisturbed
 
 
 def test_shown_where_the_data_are_not(monkeypatch):
@@ -218,36 +182,7 @@ def test_shown_where_the_data_are_not(monkeypatch):
     assert len(search().trials) == TRIALS
 
 
-# --- damage and bad input ---------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "damage",
-    [
-        lambda text: "no journal",
-        lambda text: "no journal\n",
-        lambda text: text[:-40] + "\n",
-        lambda text: text.replace('"lr":', '"rl":', 1),
-        lambda text: text.replace('"op_code":4', '"op_code":99', 1),
-        lambda text: text.replace('{"op_code"', '["op_code"', 1),
-        lambda text: text.replace('"state":1', '"state":0', 1),
-        lambda text: text + "[]\n",
-    ],
-)
-def test_a_corrupt_journal(monkeypatch, damage):
-    fake(monkeypatch)
-    search()
-    journal().write_text(damaged := damage(journal().read_text()))
-    with pytest.raises(CorruptFileError, match="Remove it and search again"):
-        search()
-    assert journal().read_text() == damaged
-
-
-def test_a_place_that_cannot_be_written(monkeypatch, tmp_path):
-    (tmp_path / "file").write_text("")
-    monkeypatch.setenv("FEDLAB_CACHE", str(tmp_path / "file"))
-    with pytest.raises(OutputError, match="FEDLAB_CACHE"):
-        search()
+# --- bad input --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,67 @@
+"""Notebooks on a Dask cluster: this machine's own (`--jobs`), or the one whose scheduler is given (`--dask`)."""
+
+import contextlib
+import itertools
+import logging
+import os
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any
+
+from fedlab_lite.papers import notebooks
+from fedlab_lite.papers.presets import Item
+from fedlab_lite.util import InputError
+
+Job = tuple[Item, str, dict[str, Any]]  # item, preset, parameters
+TIMEOUT = 4  # seconds to wait for a scheduler's answer
+FRACTION = "XLA_PYTHON_CLIENT_MEM_FRACTION"  # share of a GPU's memory that each worker takes at its start
+
+
+def distribute(jobs: Sequence[Job], workers: int, address: str | None, **options: Any) -> Iterator[Callable[[], str]]:
+    """Run `notebooks.produce` for each job; yields functions that return the results, in order of completion.
+
+    Args:
+      workers: number of worker processes, where no address is given.
+      address: the scheduler's address; None: a cluster on this machine.
+      options: of `runs.run_all`.
+    """
+    try:
+        import dask
+        from distributed import Client, KilledWorker, LocalCluster, as_completed
+    except ImportError as error:
+        raise InputError("--jobs and --dask need Dask: pip install 'fedlab-lite[dist]'") from error
+
+    def finish(future) -> str:
+        try:
+            return future.result()
+        except KilledWorker as error:
+            why = "its Dask worker was killed, twice, most likely for want of memory"
+            raise notebooks.NotebookFailed(f"{items[future.key]}: {why}; try fewer --jobs, or a smaller one") from error
+
+    with contextlib.ExitStack() as stack:
+        cluster = address
+        if not address:
+            stack.enter_context(dask.config.set({"distributed.scheduler.allowed-failures": 1}))  # retry a job once
+            own = {"env": {"FEDLAB_BATCH": "1", FRACTION: os.environ.get(FRACTION, f"{0.9 / workers:.3f}")}}
+            quiet = {"dashboard_address": ":0", "silence_logs": logging.CRITICAL}  # a free port; results carry errors
+            cluster = stack.enter_context(LocalCluster(n_workers=workers, threads_per_worker=1, **own, **quiet))
+        try:
+            client = stack.enter_context(Client(cluster, timeout=TIMEOUT))
+        except (OSError, ValueError, TimeoutError) as error:
+            raise InputError(
+                f"no Dask scheduler answers at {cluster} within {TIMEOUT} s ({type(error).__name__}); is it running "
+                "(`dask scheduler`), and is that its address, as tcp://host:8786?"
+            ) from error
+        items, running, waiting = {}, as_completed(), iter(jobs)
+
+        def submit(count: int | None) -> None:
+            for job in itertools.islice(waiting, count):
+                future = client.submit(notebooks.produce, *job, **options, pure=False)
+                items[future.key] = job[0]
+                running.add(future)
+
+        # Dask counts a worker's death against all jobs queued on it, so our own workers have no queue.
+        submit(None if address else workers)
+        for future in running:
+            submit(1)
+            yield partial(finish, future)

@@ -1,0 +1,126 @@
+"""Train the runs of one batch, with checkpoints: a killed batch goes on from them to the bit-identical result."""
+
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import groupby
+
+import jax
+import numpy as np
+
+from fedlab_lite.engine import Algorithm, History, Plan, Problem, Progress, message_count, put_on_devices, training
+from fedlab_lite.runs import store
+from fedlab_lite.runs.build import algorithm_of, data_fingerprint
+from fedlab_lite.runs.settings import Settings
+from fedlab_lite.util import BudgetWarning, progress_bar
+
+Run = tuple[str, Settings, int]  # name, settings, seed
+
+
+def train_batch(
+    batch: Sequence[Run], problem: Problem, *, progress: bool | None, checkpoint_seconds: float, keep_state: bool
+) -> dict[str, History]:
+    """Train the runs of a batch and store each one; returns histories by name.
+
+    Args:
+      batch: runs that differ in seeds and an algorithm's numbers only.
+      progress, checkpoint_seconds, keep_state: as for `runs.run_all`.
+    """
+    settings = batch[0][1]
+    plan = Plan(_affordable(settings, problem), settings.cohort_size, settings.eval_every)
+    plan.check(problem, algorithm_of(settings))
+    about = {what: getattr(settings, what) for what in ("dataset", "model", "algorithm")}
+    if plan.num_rounds < settings.num_rounds:
+        about["stopped"] = _stopped(settings, plan.num_rounds)
+    fingerprint = data_fingerprint(problem)
+    for name, *_ in batch:
+        store.agree(name)
+    problem = training.place_problem(problem)
+    saved = {run: store.load_tree(store.path(run[0], "ckpt")) for run in batch}
+
+    def standing(run: Run) -> int:
+        checkpoint = saved[run]
+        return checkpoint["progress"]["next"] if checkpoint else -1
+
+    histories = {}
+    words = settings.describe() + (f" · {len(batch)} runs" if len(batch) > 1 else "")
+    with progress_bar(words, plan.num_rounds * len(batch), progress) as tick:
+        # a kill between two writes leaves a batch at different rounds: each part continues from its own round
+        for rounds, together in groupby(sorted(batch, key=standing), key=standing):
+            part = list(together)
+            names, number = [name for name, *_ in part], len(part)
+            trajectories = [(algorithm_of(settings), seed) for _, settings, seed in part]
+            states, found = None, None
+            if rounds >= 0:
+                found = [Progress(**saved[run]["progress"]) for run in part]
+                states = _restored(problem, trajectories, names, [saved[run]["state"] for run in part])
+                tick(rounds * number)
+            write = _Checkpoints(names, checkpoint_seconds, partial(tick, number))
+            states, found = training.advance(
+                problem, trajectories, plan, states=states, progress=found, after_round=write
+            )
+            tick(min(1, plan.num_rounds) * number)
+            for index, (name, trajectory, each) in enumerate(zip(names, trajectories, found, strict=True)):
+                if keep_state:
+                    state = store.pack(training.part(states, index, number))
+                    store.save_tree(store.path(name, "state"), {"state": state})
+                history = training.history_of(problem, trajectory, plan, each, fingerprint, number)
+                histories[name] = replace(history, about=about)
+                store.save_history(name, histories[name])
+                store.remove(store.path(name, "ckpt"))
+    store.sweep()
+    return histories
+
+
+def _affordable(settings: Settings, problem: Problem) -> int:
+    """The requested number of rounds, or, with a warning, as many as the privacy budget allows."""
+    if not settings.privacy_budget:
+        return settings.num_rounds
+    messages = message_count(problem, algorithm_of(settings))["up"]
+    if not messages:  # nothing is sent, so no budget is spent
+        return settings.num_rounds
+    rounds = settings.privacy(messages).affordable(settings.num_rounds)
+    if rounds < settings.num_rounds:
+        warnings.warn(_stopped(settings, rounds), BudgetWarning, stacklevel=2)
+    return rounds
+
+
+def _stopped(settings: Settings, rounds: int) -> str:
+    epsilon, delta = settings.privacy_budget
+    return f"{rounds} of {settings.num_rounds} rounds, which use up the privacy budget ({epsilon:g}, {delta:g})"
+
+
+class _Checkpoints:
+    """Writes the states of a batch at intervals of time, each under its own run's name."""
+
+    def __init__(self, names: list[str], seconds: float, tick: Callable[[], None]):
+        self.names, self.seconds, self.tick = names, seconds, tick
+        self.written, self.cost = time.monotonic(), 0.0
+
+    def __call__(self, states: dict, progress: Sequence[Progress]) -> None:
+        self.tick()
+        now = time.monotonic()
+        pause = max(self.seconds, 10 * self.cost) if self.seconds else 0.0  # a large state is written less often
+        if store.first_says(now - self.written < pause):
+            return
+        for index, (name, each) in enumerate(zip(self.names, progress, strict=True)):
+            state = training.part(states, index, len(self.names))
+            store.save_tree(store.path(name, "ckpt"), {"state": store.pack(state), "progress": vars(each)})
+        self.written = time.monotonic()
+        self.cost = self.written - now
+
+
+def shape_of_state(problem: Problem, algorithm: Algorithm) -> dict:
+    """The state of an algorithm as shapes and types."""
+    return jax.eval_shape(algorithm.init, problem, jax.random.key(0))
+
+
+def _restored(problem: Problem, trajectories: list, names: list[str], packed: list[dict]) -> dict:
+    """The states of checkpoints, placed on the devices."""
+    algorithm, like = trajectories[0][0], shape_of_state(problem, trajectories[0][0])
+    paths = [store.path(name, "ckpt") for name in names]
+    states = [store.unpack(file, leaves, like) for file, leaves in zip(paths, packed, strict=True)]
+    states = states[0] if len(states) == 1 else jax.tree.map(lambda *leaves: np.stack(leaves), *states)
+    return jax.tree.map(put_on_devices, states, training.places(algorithm, problem, states, len(trajectories)))
