@@ -40,7 +40,9 @@ _META += ("seeds", "num_rounds", "about", "headline", "constant", "test_labels",
 def path(name: str, kind: str) -> Path:
     """The path that `kind` ('npz', 'curves.npz', 'ckpt', 'state') of the run `name` is written to, in the store."""
     if "/" in kind or "\\" in kind:
-        raise InputError(f"{kind!r} is part of a file's name in {files.runs_dir()}; take letters, digits and dashes")
+        raise InputError(
+            f"{kind!r} is part of a file's name in {files.runs_dir()}; use only letters, digits and dashes"
+        )
     return files.runs_dir() / f"{name}.{kind}"
 
 
@@ -73,7 +75,7 @@ def agree(name: str) -> None:
     names = multihost_utils.process_allgather(own)
     if (names != names[0]).any():
         raise InputError(
-            f"process {jax.process_index()} is about to train {name}, another process something else; "
+            f"process {jax.process_index()} is about to train {name}, but another process trains something else; "
             "start all processes with the same command, settings, data and version"
         )
 
@@ -85,8 +87,8 @@ def first_says(value: bool) -> bool:
 
 def corrupt(file: Path, reason: str) -> CorruptFileError:
     return CorruptFileError(
-        f"{file} is corrupt ({reason}). Nothing was changed; `--force` (or `run(..., force=True)`) sets the file aside "
-        f"as {file.name}.corrupt and recomputes the run."
+        f"{file} is corrupt ({reason}). Nothing was changed; `--force` (or `run(..., force=True)`) renames the file to "
+        f"{file.name}.corrupt and computes the run again."
     )
 
 
@@ -254,7 +256,7 @@ def unpack(file: Path, leaves: dict[str, np.ndarray], like):
     found = [leaves[str(index)] for index in range(len(leaves))]
     raw = [jax.eval_shape(jax.random.key_data, leaf) if _is_key(leaf) else leaf for leaf in shapes]
     if [(a.shape, a.dtype) for a in found] != [(b.shape, b.dtype) for b in raw]:
-        raise corrupt(file, "it holds arrays of other shapes than this run's")
+        raise corrupt(file, "its arrays have other shapes than those of this run")
     rebuilt = [
         jax.random.wrap_key_data(array) if _is_key(leaf) else array for array, leaf in zip(found, shapes, strict=True)
     ]
