@@ -89,7 +89,7 @@ def _affordable(settings: Settings, problem: Problem) -> int:
 
 def _stopped(settings: Settings, rounds: int) -> str:
     epsilon, delta = settings.privacy_budget
-    return f"{rounds} of {settings.num_rounds} rounds, which use up the privacy budget ({epsilon:g}, {delta:g})"
+    return f"{rounds} of {settings.num_rounds} rounds fit into the privacy budget ({epsilon:g}, {delta:g})"
 
 
 class _Checkpoints:

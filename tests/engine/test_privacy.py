@@ -109,7 +109,7 @@ def test_a_run_stops_when_its_budget_is_used_up(tmp_path, monkeypatch):
     monkeypatch.setenv("FEDLAB_CACHE", str(tmp_path))
     budget = (epsilon_of(10.0, 1e-5, rounds=3), 1e-5)
     settings = Settings(**PRIVATE, num_rounds=8, privacy_budget=budget)
-    with pytest.warns(BudgetWarning, match="3 of 8 rounds, which use up the privacy budget"):
+    with pytest.warns(BudgetWarning, match="3 of 8 rounds fit into the privacy budget"):
         stopped = run(settings)
     assert stopped.num_rounds == 3
     assert stopped.rounds.tolist() == [0, 1, 2, 3]
