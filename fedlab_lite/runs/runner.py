@@ -103,9 +103,9 @@ def run_all(
       {0.01: (('lr', 0.01),), 0.1: (('lr', 0.1),)}
     """
     if trajectories_at_once < 1:
-        raise InputError(f"trajectories_at_once is {trajectories_at_once}; at least one has to be trained at a time")
+        raise InputError(f"trajectories_at_once is {trajectories_at_once}; it must be at least 1")
     if not isinstance(runs, Mapping):
-        raise InputError("run_all takes a dictionary of settings by name; for one run there is `run(settings)`")
+        raise InputError("run_all needs a dictionary of settings by name; for one run use `run(settings)`")
     parts = {
         (settings, seed): _stored(settings, seed, force, need_state)
         for settings in runs.values()
@@ -118,7 +118,7 @@ def run_all(
             programs.setdefault(_program(settings), {})[name] = (name, settings, seed)
     if programs and os.environ.get("FEDLAB_STORED_ONLY"):
         count = sum(map(len, programs.values()))
-        raise NotStoredError(f"{count} of the runs are not stored, and only stored ones may be shown")
+        raise NotStoredError(f"{count} of the runs are not stored, and this command trains nothing")
     if programs and jax.process_index() == 0:  # process 0 writes for all
         files.check_writable(files.runs_dir())
     for same in programs.values():
