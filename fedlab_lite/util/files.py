@@ -112,8 +112,8 @@ def cannot_write(path: Path, error: OSError) -> OutputError:
     blocking = next((folder for folder in path.parents if folder.exists() and not folder.is_dir()), None)
     why = f"{blocking} is a file, not a folder" if blocking else f"{error.strerror or error}"
     return OutputError(
-        f"cannot write {path}: {why}. What was there before is untouched; "
-        f"free some space, make {path.parent} writable, or point its FEDLAB_* variable elsewhere."
+        f"cannot write {path}: {why}. Files that were there before are unchanged; "
+        f"free some space, make {path.parent} writable, or set its FEDLAB_* variable to another folder."
     )
 
 
