@@ -23,7 +23,7 @@ def holdings(data: Federated):
       >>> from fedlab_lite.data import federated
       >>> data = federated("digits", partition="by_label", num_clients=10, train_size=100)
       >>> holdings(data).caption
-      '10 clients with 10 rows each, of 2 labels; a label lies with 2 clients'
+      '10 clients with 10 rows and 2 labels each; each label is held by 2 clients'
     """
     import pandas as pd
 
@@ -33,8 +33,8 @@ def holdings(data: Federated):
 
     counts = label_counts(data)
     rows, labels, owners = counts.sum(1), (counts > 0).sum(1), (counts > 0).sum(0)
-    said = f"{len(counts)} clients with {span(rows)} rows each, of {span(labels)} label{'s' * bool(max(labels) > 1)}"
-    said += f"; a label lies with {span(owners)} client{'s' * bool(max(owners) > 1)}"
+    said = f"{len(counts)} clients with {span(rows)} rows and {span(labels)} label{'s' * bool(max(labels) > 1)} each"
+    said += f"; each label is held by {span(owners)} client{'s' * bool(max(owners) > 1)}"
     if data.shared_x is not None and len(data.shared_x):
         said += f"; {len(data.shared_x):,} shared samples without labels"
     table = pd.DataFrame(counts, pd.RangeIndex(len(counts), name="client"), range(counts.shape[1]))

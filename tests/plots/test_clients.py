@@ -21,7 +21,7 @@ def test_holdings_count_labels_rows_and_owners():
     counts = clients.label_counts(data)
     assert counts.sum() == 100
     assert (counts > 0).sum(1).tolist() == [1] * 10
-    assert clients.holdings(data).caption == "10 clients with 10 rows each, of 1 label; a label lies with 1 client"
+    assert clients.holdings(data).caption == "10 clients with 10 rows and 1 label each; each label is held by 1 client"
 
 
 @pytest.mark.parametrize(("others", "titles"), [(6, 6), (5, 6), (3, 4)])
