@@ -103,19 +103,19 @@ def predicted(guess: float | None, measured: float, *, within: float, unit: str 
     """Print a reader's prediction, made before the run, beside the measured value.
 
     >>> predicted(0.5, 0.81, within=0.1)
-    You said 0.5; it is 0.81. More than 0.1 apart: what did you leave out?
+    You predicted 0.5; the measured value is 0.81. They differ by more than 0.1: what did you leave out?
     >>> predicted(None, 12.3, within=1, unit=" rounds")
-    It is 12.3 rounds. (Set your prediction above before you run it, and see.)
+    The measured value is 12.3 rounds. (To compare, set your prediction above before the run.)
     """
     measured = float(measured)
     if guess is None:
-        print(f"It is {measured:.4g}{unit}. (Set your prediction above before you run it, and see.)")
+        print(f"The measured value is {measured:.4g}{unit}. (To compare, set your prediction above before the run.)")
     elif abs(guess - measured) <= within:
-        print(f"You said {guess:.4g}{unit}; it is {measured:.4g}{unit}. Well predicted.")
+        print(f"You predicted {guess:.4g}{unit}; the measured value is {measured:.4g}{unit}. Well predicted.")
     else:
         print(
-            f"You said {guess:.4g}{unit}; it is {measured:.4g}{unit}. "
-            f"More than {within:.4g}{unit} apart: what did you leave out?"
+            f"You predicted {guess:.4g}{unit}; the measured value is {measured:.4g}{unit}. "
+            f"They differ by more than {within:.4g}{unit}: what did you leave out?"
         )
 
 
