@@ -616,7 +616,7 @@ def test_a_killed_dask_worker_is_its_notebooks_error(checkout, monkeypatch, caps
     monkeypatch.delenv("JAX_NUM_CPU_DEVICES", raising=False)
     assert main(["run", "--committed", "--jobs", "2"]) == 1
     captured = capsys.readouterr()
-    assert "/3] error: fedeq/tab03_accuracy: its Dask worker was killed, twice" in captured.err
+    assert "/3] error: fedeq/tab03_accuracy: its Dask worker was killed twice" in captured.err
     assert len((checkout / "tries").read_text().splitlines()) == 2
     for done in ("fedeq/fig04_mlp_vs_deq_mlp", "fedeq/fig05_rho"):
         assert f"/3] {done} None 0.450\n" in captured.out

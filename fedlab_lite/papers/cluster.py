@@ -35,8 +35,10 @@ def distribute(jobs: Sequence[Job], workers: int, address: str | None, **options
         try:
             return future.result()
         except KilledWorker as error:
-            why = "its Dask worker was killed, twice, most likely for want of memory"
-            raise notebooks.NotebookFailed(f"{items[future.key]}: {why}; try fewer --jobs, or a smaller one") from error
+            why = "its Dask worker was killed twice, probably because memory ran out"
+            raise notebooks.NotebookFailed(
+                f"{items[future.key]}: {why}; use fewer --jobs, or a smaller preset"
+            ) from error
 
     with contextlib.ExitStack() as stack:
         cluster = address
@@ -49,8 +51,8 @@ def distribute(jobs: Sequence[Job], workers: int, address: str | None, **options
             client = stack.enter_context(Client(cluster, timeout=TIMEOUT))
         except (OSError, ValueError, TimeoutError) as error:
             raise InputError(
-                f"no Dask scheduler answers at {cluster} within {TIMEOUT} s ({type(error).__name__}); is it running "
-                "(`dask scheduler`), and is that its address, as tcp://host:8786?"
+                f"no Dask scheduler answers at {cluster} within {TIMEOUT} s ({type(error).__name__}); check "
+                "that it runs (`dask scheduler`), and that this is its address, such as tcp://host:8786"
             ) from error
         items, running, waiting = {}, as_completed(), iter(jobs)
 
