@@ -79,7 +79,9 @@ def save_figure(
     for name in shown:
         choose("metric to show", name, metrics)
     if len(shown) > SHOWN:
-        raise InputError(f"{len(shown)} metrics to show; the results page has room for {SHOWN}, the JSON has them all")
+        raise InputError(
+            f"{len(shown)} metrics to show; choose at most {SHOWN} for the results page (the JSON has all)"
+        )
     home, note = _home(paper, item, preset)
     existing = read_result(home / f"{item}.json")
     result = _record(
