@@ -314,7 +314,7 @@ def test_an_installed_package_writes_to_the_working_directory(tmp_path, monkeypa
     monkeypatch.chdir(tmp_path)
     assert files.drafts_dir() == tmp_path / "build" / "figures"
     assert main(["report", "--write"]) == 2
-    assert "are those of a checkout" in capsys.readouterr().err
+    assert "only in a checkout" in capsys.readouterr().err
     assert main(["run", "fig04_mlp"]) == 2
     assert "notebooks run from a checkout" in capsys.readouterr().err
 
