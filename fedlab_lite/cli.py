@@ -43,7 +43,7 @@ def _values(pairs: Iterable[tuple[str, str]]) -> dict:
 def _number(text: str) -> int:
     """Parse a positive integer."""
     if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 1 on")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
     return int(text)
 
 
@@ -57,7 +57,7 @@ def _preset(args: argparse.Namespace, values: dict, takes: bool = True) -> tuple
     if "preset" not in values or not takes:
         return args.preset, values
     if args.preset not in (None, values["preset"]):
-        raise InputError(f"--preset {args.preset} and -p preset {values['preset']} are two presets; give one")
+        raise InputError(f"--preset {args.preset} and -p preset {values['preset']} differ; set only one of them")
     choose("preset", values["preset"], presets.PRESETS)
     return values["preset"], {name: value for name, value in values.items() if name != "preset"}
 
@@ -87,7 +87,7 @@ def _jobs(args: argparse.Namespace) -> list[cluster.Job]:
 
 
 def list_items(args: argparse.Namespace) -> None:
-    """What there is, and how long it takes.
+    """List the notebooks, and how long each takes.
 
     examples:
       fedlab list
@@ -104,7 +104,7 @@ def list_items(args: argparse.Namespace) -> None:
 
 
 def compute_runs(args: argparse.Namespace) -> None:
-    """Fill the run store, without notebooks: needs numpy, jax, flax and optax; glyphs and digits also matplotlib.
+    """Train and store the runs of notebooks. Needs numpy, jax, flax and optax, and for glyphs and digits matplotlib.
 
     examples:
       fedlab compute fedeq/tab03
@@ -120,7 +120,7 @@ def compute_runs(args: argparse.Namespace) -> None:
 
 
 def run_notebooks(args: argparse.Namespace) -> int:
-    """Compute what is missing, then run the notebooks: figures, and rendered notebooks under build/.
+    """Train the missing runs, then run the notebooks: writes figures and rendered notebooks to build/.
 
     examples:
       fedlab run fedeq/tab03
@@ -143,7 +143,7 @@ def run_notebooks(args: argparse.Namespace) -> int:
             try:
                 print(f"[{done}/{len(jobs)}] {finish()}", flush=True)
             except NotStoredError as error:
-                print(f"[{done}/{len(jobs)}] left as it is: {error}", flush=True)
+                print(f"[{done}/{len(jobs)}] skipped: {error}", flush=True)
             except (notebooks.NotebookFailed, FedlabError) as error:  # the other notebooks may still succeed
                 worst = max(worst, 1 if isinstance(error, notebooks.NotebookFailed) else 2)
                 print(f"[{done}/{len(jobs)}] error: {error}", file=sys.stderr, flush=True)
@@ -152,7 +152,7 @@ def run_notebooks(args: argparse.Namespace) -> int:
 
 
 def show_report(args: argparse.Namespace) -> None:
-    """A line a claim: its verdict and why. Own runs where there are some, else what is committed.
+    """Print one line per claim: its verdict and the reason. Own results are shown instead of committed ones.
 
     examples:
       fedlab report
@@ -169,11 +169,11 @@ def show_report(args: argparse.Namespace) -> None:
     if not found:
         raise InputError(f"no results in {files.drafts_dir()} yet; `fedlab run --headline` makes some")
     print(*report.lines(found, _console().width, args.full), sep="\n")
-    print(f"figures and numbers: {files.drafts_dir()} (own runs), {files.figures_dir()} (committed)")
+    print(f"figures and numbers are in {files.drafts_dir()} (own runs) and {files.figures_dir()} (committed)")
 
 
 def make_book(args: argparse.Namespace) -> None:
-    """The notebooks as a static site: of each what `run` rendered at the largest preset, else without outputs.
+    """Build a static site of the notebooks, each as `run` rendered it at the largest preset, or without outputs.
 
     examples:
       fedlab book
@@ -183,7 +183,7 @@ def make_book(args: argparse.Namespace) -> None:
 
 
 def manage_data(args: argparse.Namespace) -> int:
-    """Real data sets, published and your own: what is there, fetching what is not, checking and making a file.
+    """List, fetch, check and import data sets: published ones and your own.
 
     examples:
       fedlab data status
@@ -200,7 +200,7 @@ def manage_data(args: argparse.Namespace) -> int:
 
 
 def parser() -> argparse.ArgumentParser:
-    top = argparse.ArgumentParser(prog="fedlab", description="Figures and tables of the papers, again.")
+    top = argparse.ArgumentParser(prog="fedlab", description="Reproduce the figures and tables of the papers.")
     subparsers = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
     def command(name: str, function: Callable) -> argparse.ArgumentParser:
@@ -210,18 +210,18 @@ def parser() -> argparse.ArgumentParser:
         sub.set_defaults(function=function)
         return sub
 
-    pattern = {"metavar": "PATTERN", "help": "part of <paper>/<notebook>, or a shell pattern over it"}
+    pattern = {"metavar": "PATTERN", "help": "part of <paper>/<notebook>, or a shell pattern for it"}
     number = {"type": _number, "metavar": "N"}
 
     def add_options(sub: argparse.ArgumentParser) -> None:
-        sub.add_argument("--preset", metavar="|".join(presets.PRESETS), help="size (default: quick)")
+        sub.add_argument("--preset", metavar="|".join(presets.PRESETS), help="size of the runs (default: quick)")
         pairs = {"nargs": 2, "action": "append", "default": [], "metavar": ("NAME", "VALUE")}
-        sub.add_argument("-p", "--parameter", **pairs, help="replace a parameter; again for more")
-        sub.add_argument("--clients-at-once", **number, help="clients that an accelerator batches (default: all)")
-        text = "seeds and members of a sweep that one program batches (default: 1; more for an accelerator)"
+        sub.add_argument("-p", "--parameter", **pairs, help="set a parameter; may be repeated")
+        sub.add_argument("--clients-at-once", **number, help="clients per batch on an accelerator (default: all)")
+        text = "seeds and members of a sweep per batch (default: 1; use more on an accelerator)"
         sub.add_argument("--trajectories-at-once", default=1, **number, help=text)
-        sub.add_argument("--force", action="store_true", help="forget stored runs; damaged files are set aside")
-        sub.add_argument("-q", "--quiet", action="store_true", help="say nothing but what went wrong")
+        sub.add_argument("--force", action="store_true", help="train again what is stored; damaged files are renamed")
+        sub.add_argument("-q", "--quiet", action="store_true", help="print only errors")
 
     command("list", list_items).add_argument("pattern", nargs="?", default="*", **pattern)
 
@@ -233,21 +233,21 @@ def parser() -> argparse.ArgumentParser:
     which = sub.add_mutually_exclusive_group(required=True)
     which.add_argument("pattern", nargs="?", **pattern)
     which.add_argument("--headline", action="store_true", help="the headline notebook of each paper")
-    which.add_argument("--committed", action="store_true", help="every figure there is, at the preset that it was made")
+    which.add_argument("--committed", action="store_true", help="every committed figure, at its own preset")
     add_options(sub)
-    sub.add_argument("--stored", action="store_true", help="train nothing: leave out what is not stored")
-    sub.add_argument("--commit", action="store_true", help="write to figures/, which git tracks, not to build/figures/")
-    sub.add_argument("--jobs", default=1, **number, help="notebooks at a time, on a local Dask cluster")
-    sub.add_argument("--dask", metavar="ADDRESS", help="run on the Dask cluster whose scheduler this is")
+    sub.add_argument("--stored", action="store_true", help="train nothing; skip notebooks whose runs are not stored")
+    sub.add_argument("--commit", action="store_true", help="write to figures/ (tracked by git), not to build/figures/")
+    sub.add_argument("--jobs", default=1, **number, help="notebooks to run at the same time, on a local Dask cluster")
+    sub.add_argument("--dask", metavar="ADDRESS", help="run on the Dask cluster with the scheduler at this address")
 
     sub = command("report", show_report)
-    sub.add_argument("--full", action="store_true", help="with all numbers, ours / published")
-    sub.add_argument("--drafts", action="store_true", help="own runs alone")
-    sub.add_argument("--write", action="store_true", help="bring READMEs, results pages and notebooks up to date")
+    sub.add_argument("--full", action="store_true", help="print all numbers too, ours / published")
+    sub.add_argument("--drafts", action="store_true", help="only own runs")
+    sub.add_argument("--write", action="store_true", help="update READMEs, results pages and notebooks")
 
     sub = command("book", make_book)
-    sub.add_argument("only", nargs="*", metavar="PART", help="part of <paper>/<notebook>: those alone (default: all)")
-    sub.add_argument("--output", type=Path, metavar="FOLDER", help="where the site goes (default: build/book/html)")
+    sub.add_argument("only", nargs="*", metavar="PART", help="part of <paper>/<notebook> to build (default: all)")
+    sub.add_argument("--output", type=Path, metavar="FOLDER", help="folder of the site (default: build/book/html)")
 
     commands.add_arguments(command("data", manage_data))
     return top

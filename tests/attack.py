@@ -211,7 +211,7 @@ COMMANDS = {  # a command line, and what its error says
     "run tab03 --jobs 0": "--jobs",
     "run tab03 --jobs x": "--jobs",
     "run tab03 --preset big": "preset",
-    "run fedeq/fig04 --preset quick -p preset paper": "two presets",
+    "run fedeq/fig04 --preset quick -p preset paper": "differ",
     "run fedeq/fig04 --dask nowhere.invalid:1": "no Dask scheduler",
     "compute fedeq/fig04 -p dataset roles": "natural",
     "compute fedeq/fig04 -p width 0": "width",

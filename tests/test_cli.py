@@ -280,7 +280,7 @@ def test_extras_bring_what_is_missing():
             ["compute", "fig04_mlp", "-p", "dataset", "cifar10", "-p", "partition", "iid"],
             "cifar10 is not on this machine",
         ),
-        (["compute", "fig04_mlp", "--preset", "quick", "-p", "preset", "paper"], "are two presets; give one"),
+        (["compute", "fig04_mlp", "--preset", "quick", "-p", "preset", "paper"], "differ; set only one of them"),
         (["compute", "fig04_mlp", "-p", "preset", "papre"], "unknown preset 'papre'; did you mean 'paper'?"),
         (["compute", "fig04_mlp", "-p", "paper", "fedeq"], "unknown parameter of fedeq/fig04_mlp_vs_deq_mlp at quick"),
         (["compute", "fig04_mlp", "-p", "width", "0"], "width must be of type int, at least 1, got 0"),
@@ -349,13 +349,13 @@ def test_what_may_not_train_leaves_out_what_it_cannot_draw(checkout, monkeypatch
     for item in (ITEM, own):
         write_notebook(item)
     assert main(["run", "fedeq/fig04", "--stored", "-p", "num_rounds", "3"]) == 0
-    assert "left as it is: fedeq/fig04_mlp_vs_deq_mlp: " in capsys.readouterr().out
+    assert "skipped: fedeq/fig04_mlp_vs_deq_mlp: " in capsys.readouterr().out
     assert main(["run", "fedeq/fig10", "--stored"]) == 0
     assert "trains and times in its own cells" in capsys.readouterr().out
     monkeypatch.setattr(notebooks, "compute", lambda *args, **options: 0)
     write_notebook(body="from fedlab_lite.util import MissingDataError\nraise MissingDataError('no cifar10\\nget it')")
     assert main(["run", "fedeq/fig04", "--stored"]) == 0
-    assert "left as it is: fedeq/fig04_mlp_vs_deq_mlp: no cifar10\n" in capsys.readouterr().out
+    assert "skipped: fedeq/fig04_mlp_vs_deq_mlp: no cifar10\n" in capsys.readouterr().out
     monkeypatch.delenv("FEDLAB_STORED_ONLY")
     assert main(["run", "fedeq/fig04"]) == 2
     assert "no cifar10\nget it" in capsys.readouterr().err
