@@ -92,7 +92,7 @@ def _jobs(args: argparse.Namespace) -> list[Job]:
             file = notebooks.path(item)
             preset, own = _preset(args, values, "preset" in notebooks.parameters(file))
             preset = preset or result["preset"]
-            known = notebooks.hints(file, result["parameters"] | {"preset": preset}).keys() - {"preset"}
+            known = notebooks.rules(file, result["parameters"] | {"preset": preset}).keys() - {"preset"}
             before = {k: v for k, v in result["parameters"].items() if k in known and v is not None}
             jobs.append((item, preset, before | own))
         if not jobs:

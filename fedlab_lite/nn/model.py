@@ -83,7 +83,7 @@ class Model:
         and where input, representation and head do not fit together.
         """
         name = name or getattr(module, "__name__", str(module))
-        check_form(module, name, options)
+        options = check_form(module, name, options)
         model = cls(name, module, tuple(int(n) for n in input_shape), int(num_classes), tuple(sorted(options.items())))
         try:
             _parts(model)
