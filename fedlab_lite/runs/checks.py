@@ -42,7 +42,7 @@ def rules(name: str) -> list[Rule]:
     """The rules of all fields with this name, of settings, algorithms and models; without any, that of `RANGES`."""
     known = (rules_of(Settings), *map(algorithm_options, ALGORITHMS), *map(model_options, MODELS))
     found = [fields[name].rule for fields in known if name in fields]
-    return found or [RANGES[name]] * (name in RANGES)
+    return found or ([RANGES[name]] if name in RANGES else [])
 
 
 def rule_of(name: str, hint: Any) -> Rule:

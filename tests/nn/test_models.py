@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from fedlab_lite.nn import MODELS, count_params, make_model
+from fedlab_lite.nn import MODELS, Model, count_params, make_model
 from fedlab_lite.nn.register import model_options
 from fedlab_lite.util import InputError
 
@@ -276,6 +276,40 @@ def test_projection_puts_every_row_of_B_in_the_ball():
 def test_bad_models_are_refused_when_they_are_made(name, options, message):
     with pytest.raises(InputError, match=message):
         make_model(name, FEMNIST, 10, **options)
+
+
+CELL = """
+from typing import Annotated
+import jax.numpy as jnp
+from flax import nnx
+from fedlab_lite.util.fields import Count, Range, Rate
+
+class Net(nnx.Module):
+    def __init__(self, input_shape, *, width: Count = 4, tilt: Annotated[float, Range(-1, 1)] | None = None,
+                 kept: Rate = 0.0, pace: Annotated[str, ("slow", "fast")] = "slow", free=None, rngs):
+        self.dense, self.features = nnx.Linear(8, width, rngs=rngs), width
+
+    def __call__(self, x):
+        return self.dense(x.reshape(len(x), -1) * 1.0)
+"""
+
+
+@pytest.mark.parametrize("first", ["", "from __future__ import annotations\n"])
+def test_options_of_a_class_of_a_notebooks_cell(first):
+    """Its annotations say what they may be; an option without one may be anything."""
+    names = {"__name__": "__main__"}
+    exec(first + CELL, names)
+    made = Model.of(names["Net"], (8,), 3, width=2, kept=0, tilt=-1, free=(1, "a"))
+    assert dict(made.options) == {"width": 2, "kept": 0.0, "tilt": -1.0, "free": (1, "a")}
+    for options, message in (
+        ({"width": -1}, "width of model Net must be of type int, at least 1, got -1"),
+        ({"tilt": -2}, r"tilt of model Net must be of type float \| None, -1 to 1, got -2"),
+        ({"kept": 1.0}, "kept of model Net must be of type float, at least 0 and below 1, got 1.0"),
+        ({"pace": "fats"}, "pace of model Net must be one of slow, fast, got 'fats'; did you mean 'fast'"),
+        ({"widht": 3}, "unknown option of model Net 'widht'; did you mean 'width'"),
+    ):
+        with pytest.raises(InputError, match=message):
+            Model.of(names["Net"], (8,), 3, **options)
 
 
 def test_wrong_input_shape_is_named():

@@ -92,7 +92,7 @@ def test_one_answer_for_a_step_size_of_0(how):
         ("lr 0", r"lr of [\w ]+ must be of type float( \| None)?, above 0, got 0 \(int\)"),
         ("width -1", r"width of [\w ]+ must be of type int, at least 1, got -1 \(int\)"),
         ("width 2.5", r"width of [\w ]+ must be of type int, at least 1, got 2.5 \(float\)"),
-        ("kappa 1.5", r"kappa of [\w ]+ must be of type float, at least 0 and below 1, got 1.5 \(float\)"),
+        ("kappa 1.5", r"kappa of [\w ]+ must be of type float( \| None)?, at least 0 and below 1, got 1.5 \(float\)"),
         ("widht 8", r"unknown parameter of [\w /]+ 'widht'; did you mean 'width'\?"),
     ],
 )
