@@ -185,6 +185,10 @@ def fits(value, hint) -> bool:
 
 
 def type_name(hint) -> str:
+    if get_origin(hint) in _UNIONS:
+        return " | ".join(map(type_name, get_args(hint)))
+    if hint is types.NoneType:
+        return "None"
     return hint.__name__ if isinstance(hint, type) and not get_args(hint) else str(hint)
 
 
