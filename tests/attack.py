@@ -31,10 +31,9 @@ from kill_and_resume import JOBS, finish, kill_and_resume, left_by, start
 
 from fedlab_lite import cli
 from fedlab_lite.data import load
-from fedlab_lite.engine import jax_setup
 from fedlab_lite.papers import notebooks, presets, results
 from fedlab_lite.runs import Settings, runner, store
-from fedlab_lite.util import FedlabError, files
+from fedlab_lite.util import FedlabError, files, jax_setup
 from fedlab_lite.util.fields import rules_of
 
 ENVIRONMENT = ("FEDLAB_CACHE", "FEDLAB_DATA", "FEDLAB_RUNS", "FEDLAB_FIGURES")

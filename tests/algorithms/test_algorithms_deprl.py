@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from fedlab_lite.algorithms import make_algorithm
 from fedlab_lite.algorithms.dispfl import erk, largest, renew
-from fedlab_lite.engine import Channel, evaluate, make_graph
+from fedlab_lite.engine import Channel, evaluate, make_graph, mix
 from fedlab_lite.util import InputError
 
 TARGETS = np.array([1.0, 5.0, 3.0])
@@ -144,11 +144,10 @@ def test_mixing_keeps_what_all_have_in_common(channel):
 def test_a_sparse_graph_mixes_like_a_dense_one(mixing):
     graph = make_graph("random", 60, num_edges=80, seed=3)
     assert graph.neighbours.shape == (60, int(graph.degree.max()))
-    problem = replace(quadratic_problem(np.zeros(60), [1] * 60), graph=graph)
     matrix = getattr(graph, mixing)
     stacked = {"narrow": jax.random.normal(KEY, (60, 7)), "half": jnp.arange(60, dtype=jnp.bfloat16)}
-    sparse = jax.jit(lambda problem, matrix: problem.over_links(matrix, stacked))(problem, matrix)
-    dense = replace(problem, graph=replace(graph, neighbours=None)).over_links(jnp.asarray(matrix), stacked)
+    sparse = jax.jit(mix)(matrix, stacked, graph.neighbours)
+    dense = mix(matrix, stacked)
     np.testing.assert_allclose(sparse["narrow"], dense["narrow"], atol=1e-6)
     assert sparse["half"].dtype == jnp.bfloat16
     np.testing.assert_allclose(sparse["half"].astype(float), dense["half"].astype(float), rtol=0.01)

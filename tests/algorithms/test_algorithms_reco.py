@@ -200,19 +200,16 @@ def test_bad_numbers_of_fedreco(options, message):
 # --- FedBABU ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("part", "theta", "w"), [("all", [1, 3], [0, 2]), ("head", [1, 1], [0, 2]), ("body", [1, 3], [0, 0])]
-)
-def test_fedbabu_by_hand(part, theta, w):
+def test_fedbabu_by_hand():
     """Bodies under w = 0: theta_i = 0.5 y = 0.5, 2.5; by rows, 3/4 and 1/4: theta = 1. Tuned once: residuals 0, -4."""
     problem = quadratic_problem([1.0, 5.0], (3, 1))
-    algorithm = make_algorithm("fedbabu", lr=0.5, batch_size=4, epochs=1, ft_epochs=1, tuned_part=part)
+    algorithm = make_algorithm("fedbabu", lr=0.5, batch_size=4, epochs=1, ft_epochs=1)
     state = step(algorithm, problem, init(algorithm, problem), EVERYBODY)
     assert float(state["params"]["representation"]["theta"]) == pytest.approx(1.0)
     assert float(state["params"]["head"]["w"]) == 0
     own = algorithm.models(problem, state, KEY)[0]
-    np.testing.assert_allclose(own["representation"]["theta"], theta)
-    np.testing.assert_allclose(own["head"]["w"], w)
+    np.testing.assert_allclose(own["representation"]["theta"], [1, 3])
+    np.testing.assert_allclose(own["head"]["w"], [0, 2])
     np.testing.assert_allclose(algorithm.other_models(problem, state, KEY)["global"][1]["head"]["w"], 0)
 
 
@@ -409,7 +406,6 @@ def test_a_gaussian_head_draws_in_training_alone():
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        ("fedbabu", {"tuned_part": "tail"}, "tuned_part of algorithm fedbabu must be one of"),
         ("fedcr", {"kl": "posterior"}, "kl of algorithm fedcr must be one of"),
         ("fedcr", {"samples": 0}, "samples of algorithm fedcr must be .* at least 1, got 0"),
         ("fedcr", {"prior_rate": 1.5}, "prior_rate of algorithm fedcr must be .* 0 to 1, got 1.5"),

@@ -11,9 +11,8 @@ import zlib
 import pytest
 
 import fedlab_lite
-from fedlab_lite.engine import jax_setup
 from fedlab_lite.papers import Item, notebooks
-from fedlab_lite.util import InputError, files
+from fedlab_lite.util import InputError, files, jax_setup
 
 CORES = jax_setup._cores()
 
