@@ -310,6 +310,7 @@ def test_fedeq_server_argmin_minimises_the_lagrangian_of_all_clients(problem):
         state = step(algorithm, problem, state, jnp.array(cohort), jax.random.fold_in(KEY, t))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "options", "where"),
     [
@@ -333,6 +334,7 @@ def test_duals_do_not_push_an_equilibrium_layer_out_of_its_ball(name, options, w
         assert float(jnp.abs(state["mean"]["B"]).sum(-1).max()) > 2  # what is projected was outside
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("warm_start", ["never", "visit", "rounds"])
 def test_fedeq_warm_start_finds_the_same_with_fewer_iterations(warm_start):
     """Tight solver: the trajectory does not depend on where it starts; kept equilibria are near the next ones."""

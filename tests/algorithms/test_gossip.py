@@ -204,6 +204,7 @@ def test_a_shared_set_is_held_out_and_the_test_rows_are_common():
     assert skewed.fingerprint() != data.fingerprint()
 
 
+@pytest.mark.slow
 def test_common_rows_judge_as_copies_of_them_would():
     problem = build_problem(Settings(**TINY, **SHARED, algorithm="fedf_admm"))
     copies = {name: np.repeat(getattr(problem.data, name), 4, axis=0) for name in ("test_x", "test_y", "test_size")}
