@@ -341,6 +341,7 @@ def test_help_has_examples(command, capsys):
 # --- run --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_what_may_not_train_leaves_out_what_it_cannot_draw(checkout, monkeypatch, capsys):
     """Runs that nobody stored, data that are not here, a notebook that trains in its own cells: nothing fails."""
     monkeypatch.setenv("FEDLAB_STORED_ONLY", "1")
@@ -360,6 +361,7 @@ def test_what_may_not_train_leaves_out_what_it_cannot_draw(checkout, monkeypatch
     assert "no cifar10\nget it" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_run_renders_and_reports_failures(checkout, monkeypatch, capsys):
     monkeypatch.setattr(notebooks, "compute", lambda *args, **options: 0)
     monkeypatch.setenv("XLA_PYTHON_CLIENT_PREALLOCATE", "true")

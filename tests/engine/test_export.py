@@ -34,26 +34,24 @@ def exported_round(algorithm, of, cohort):
     return lowered
 
 
-@pytest.fixture(scope="class")
-def one_device():
+@pytest.fixture
+def one_device(monkeypatch):
     """A mesh of the first device, for what is traced inside."""
     mesh = jax.make_mesh((1,), ("clients",), (jax.sharding.AxisType.Auto,), devices=jax.devices()[:1])
-    with pytest.MonkeyPatch.context() as patch:
-        for module in (devices, local, problem):
-            patch.setattr(module, "mesh", lambda: mesh)
-        jax.clear_caches()
-        yield
+    for module in (devices, local, problem):
+        monkeypatch.setattr(module, "mesh", lambda: mesh)
+    jax.clear_caches()
+    yield
     jax.clear_caches()
 
 
 @pytest.mark.usefixtures("one_device")
-class TestOneDevice:
-    @pytest.mark.parametrize("executor", ["map", "vmap"])
-    def test_every_round(self, executor):
-        of = blobs(executor=executor)
-        gaussian = blobs(executor=executor, model="gaussian_mlp", width=8, depth=1, features=8, latent=4)
-        for name in ALGORITHMS:
-            assert exported_round(make_algorithm(name), gaussian if name == "fedcr" else of, [0, 2, 3]).nr_devices == 1
+@pytest.mark.parametrize("executor", ["map", "vmap"])
+def test_every_round_on_one_device(executor):
+    of = blobs(executor=executor)
+    gaussian = blobs(executor=executor, model="gaussian_mlp", width=8, depth=1, features=8, latent=4)
+    for name in ALGORITHMS:
+        assert exported_round(make_algorithm(name), gaussian if name == "fedcr" else of, [0, 2, 3]).nr_devices == 1
 
 
 @pytest.mark.parametrize("name", ["fedavg", "fedeq", "fedf_admm"])
