@@ -34,7 +34,7 @@ def _session_cache():
         yield
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture(scope="module", autouse=True)
 def _few_programs():
     """A compiled program takes hundreds of memory maps, and Linux gives a process 65,530; one more is a crash."""
     yield

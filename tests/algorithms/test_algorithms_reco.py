@@ -72,6 +72,7 @@ def test_measures_of_theorem_1_by_hand():
     np.testing.assert_allclose(found["gamma_3"], [0.25**2, 0.8125**2])
 
 
+@pytest.mark.slow
 def test_sums_and_the_servers_clip_by_hand():
     """G_i of sums: 3 * -0.5, 1 * -2.5, mean -2. Scaled to length 0.5: theta_0 = 0.25."""
     for options, want in (({}, 1.0), ({"gradient": "full"}, 1.0), ({"server_clip": 0.5}, 0.25)):
@@ -110,6 +111,7 @@ def test_without_a_penalty_clients_are_alone():
     assert float(one["theta"]["theta"]) != float(other["theta"]["theta"])
 
 
+@pytest.mark.slow
 def test_what_is_sent_passes_the_channel():
     """Messages -0.5 and -2.5 clipped to length 0.1: theta_0 = 0.5 * 0.1. Nothing else of the client is clipped."""
     _, _, state = reco(channel=Channel(clip=0.1))
@@ -120,6 +122,7 @@ def test_what_is_sent_passes_the_channel():
     np.testing.assert_allclose(noised["thetas"]["theta"], [0.25, 1.25])
 
 
+@pytest.mark.slow
 class TestVarianceReduction:
     @pytest.fixture
     def setting(self):
@@ -162,6 +165,7 @@ def test_a_random_batch_is_of_the_clients_rows():
     assert random_batch(data, KEY, 6).weight.sum() == 4  # it has no more
 
 
+@pytest.mark.slow
 def test_measures_are_of_every_row_and_of_no_padding():
     """Against one batch that is the client's whole set."""
     problem = blobs(sizes=[130, 17])

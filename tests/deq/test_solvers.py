@@ -24,6 +24,7 @@ def symmetric(n, radius, seed=0):
     return jnp.asarray(w * radius / np.abs(np.linalg.eigvalsh(w)).max(), jnp.float32)
 
 
+@pytest.mark.slow
 @every_solver
 @settings(max_examples=20)
 @given(seed=st.integers(0, 10_000), radius=st.floats(0.05, 0.9), nonlinear=st.booleans())

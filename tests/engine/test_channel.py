@@ -243,6 +243,7 @@ def algorithm(request):
     jax.clear_caches()
 
 
+@pytest.mark.slow
 class TestEveryAlgorithm:
     @pytest.fixture(scope="class")
     @classmethod
@@ -299,6 +300,7 @@ def test_a_device_that_hears_nobody_goes_by_itself(problem):
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), step(algorithm, deaf, state, cohort), alone)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["fedavg", "fedeq, argmin", "dec_fedavg", "fedf_admm, params"])
 @pytest.mark.parametrize("options", [{"clip": 1.0}, {"clip": 1.0, "noise": 0.1}, {"bits": 4}, {"loss": 0.5}])
 def test_each_part_by_itself(name, options, problem):
@@ -315,6 +317,7 @@ def test_each_part_by_itself(name, options, problem):
         assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(after))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "where"), [("fedavg", "params"), ("fedrep", "theta"), ("fedeq", "theta")])
 def test_a_round_moves_the_server_no_further_than_the_clip(name, where, problem):
     """What clients send is how they changed: the mean of clipped changes is no longer than the clip."""

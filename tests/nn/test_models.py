@@ -80,12 +80,13 @@ def test_ratios_of_fl_deq():
     assert count("fl_deq_cnn", layers=2) - count("fl_deq_cnn", layers=1) == 9 * 48**2 + 2 * 48
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["fl_deq_resnet", "fl_deq_cnn"])
 def test_fl_deq_networks_make_ten_iterations_or_their_budget(name):
     small = {"channels": 8, "pool": 4}
     model = make_model(name, CIFAR, 10, **small)
     params, x = model.init(jax.random.key(0)), jax.random.uniform(jax.random.key(1), (3, *CIFAR))
-    assert model.forward(params, x)[1].iterations.tolist() == [10, 10, 10]
+    assert jax.jit(model.forward)(params, x)[1].iterations.tolist() == [10, 10, 10]
 
     def loss(model, params, **options):
         logits, solution = model.forward(params, x, **options)
@@ -95,7 +96,7 @@ def test_fl_deq_networks_make_ten_iterations_or_their_budget(name):
     gradient = jax.jit(jax.grad(lambda params, k: loss(model, params, budget=k), has_aux=True))
     got, iterations = gradient(params, jnp.int32(3))
     assert iterations.tolist() == [3, 3, 3]
-    want, _ = jax.grad(lambda params: loss(three, params), has_aux=True)(params)
+    want, _ = jax.jit(jax.grad(lambda params: loss(three, params), has_aux=True))(params)
     jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-6), got, want)
     ten, _ = gradient(params, jnp.int32(10))
     assert (
@@ -160,6 +161,7 @@ LAYERS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LAYERS)
 def test_activations_are_what_forward_computes(name):
     names, options = LAYERS[name]
@@ -181,6 +183,7 @@ def test_activations_of_a_model_that_has_none():
         model.activations(model.init(jax.random.key(0)), jnp.zeros((1, *FEMNIST)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["mlp", "cnn", "cnn5", "deq_mlp", "resnet14", "resnet18", "deq_resnet_s"])
 def test_every_model_on_uint8_images(name):
     model = make_model(name, FEMNIST, 7, **SMALL[name])
@@ -204,6 +207,7 @@ def test_every_model_on_uint8_images(name):
     assert all(float(jnp.abs(leaf).max()) > 0 for leaf in jax.tree.leaves(gradient))
 
 
+@pytest.mark.slow
 def test_a_sample_does_not_see_the_rest_of_its_batch():
     model = make_model("deq_resnet_s", FEMNIST, 7, **SMALL["deq_resnet_s"])
     params = model.init(jax.random.key(0))
@@ -333,6 +337,7 @@ def test_a_head_that_does_not_fit_is_named(monkeypatch):
         make_model("odd", FEMNIST, 10)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["deq_mlp", "deq_resnet_s", "deq_transformer"])
 def test_a_warm_start_finds_the_same_equilibrium_sooner(name):
     sequence = name == "deq_transformer"
@@ -359,6 +364,7 @@ def test_a_warm_start_finds_the_same_equilibrium_sooner(name):
         model.forward(params, x, z0=cold.z[:2])
 
 
+@pytest.mark.slow
 def test_a_budget_of_warm_steps_is_worked_off_over_visits():
     """`warm_iter` caps a visit that starts at a kept equilibrium; visit by visit the residual falls all the same."""
     model = make_model("deq_resnet_s", FEMNIST, 7, warm_iter=3, tol=1e-5, **SMALL["deq_resnet_s"])

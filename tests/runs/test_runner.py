@@ -213,6 +213,7 @@ def test_history_of_a_fake_algorithm_is_exact():
     assert history.versions["jax"] == jax.__version__
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", list(ALGORITHMS))
 def test_leaves_of_the_first_state_share_no_buffer(name):
     """Rounds donate the state; a buffer that is donated twice ends the process."""
@@ -223,6 +224,7 @@ def test_leaves_of_the_first_state_share_no_buffer(name):
     assert len(set(shards)) == len(shards)
 
 
+@pytest.mark.slow
 def test_a_grid_of_step_sizes_and_penalties_is_one_program():
     """Floats are leaves of an algorithm: only a new integer or word compiles again."""
     training._round.clear_cache()
@@ -538,6 +540,7 @@ class Killed(BaseException):
     """Ends the process as far as `run` can tell."""
 
 
+@pytest.mark.slow
 def test_thirty_interruptions_at_random_points(monkeypatch):
     settings = fedavg(num_rounds=12, algorithm="fedeq", algorithm_options={"lr": 0.1, "epochs": 1})
     calm, (_, calm_state) = run(settings, force=True), final_state(settings)
@@ -577,6 +580,7 @@ def test_thirty_interruptions_at_random_points(monkeypatch):
     assert jax.tree.all(jax.tree.map(np.array_equal, calm_state, final_state(settings)[1]))
 
 
+@pytest.mark.slow
 def test_killed_processes_resume(tmp_path):
     result = kill_and_resume(3, tmp_path)
     assert result == {"kills": 3, "resumed": result["resumed"], "same": True, "checkpoints left": []}
@@ -688,6 +692,7 @@ def test_two_runs_of_the_same_settings_at_once():
     assert [file.suffix for file in files.runs_dir().iterdir()] == [".npz", ".npz"]
 
 
+@pytest.mark.slow
 def test_two_processes_at_once(tmp_path):
     from kill_and_resume import finish, start
 
