@@ -10,10 +10,8 @@ import pytest
 from jaxtyping import install_import_hook
 
 # In tests every call of these checks its annotations, types and shapes. To be said before their import.
-CHECKED = (
-    "deq",
-    *(f"engine.{name}" for name in ("averaging", "channel", "devices", "evaluation", "graphs", "local", "problem")),
-)
+ENGINE = ("averaging", "channel", "devices", "evaluation", "graphs", "local", "mixing", "problem", "task")
+CHECKED = ("deq", *(f"engine.{name}" for name in ENGINE))
 install_import_hook(
     [f"fedlab_lite.{name}" for name in CHECKED],
     "beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))",  # 1 is a float, as mypy has it
@@ -36,7 +34,7 @@ def _session_cache():
         yield
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture(scope="module", autouse=True)
 def _few_programs():
     """A compiled program takes hundreds of memory maps, and Linux gives a process 65,530; one more is a crash."""
     yield

@@ -54,10 +54,9 @@ def __getattr__(name: str) -> Any:
         value = getattr(importlib.import_module(f"fedlab_lite.{_NAMES[name]}"), name)
         globals()[name] = value
         return value
-    from difflib import get_close_matches
+    from fedlab_lite.util.errors import did_you_mean
 
-    near = get_close_matches(name, __all__, n=3)
-    hint = f"; did you mean {' or '.join(near)}?" if near else "; dir(fedlab_lite) lists the public names"
+    hint = did_you_mean(name, __all__) or "; dir(fedlab_lite) lists the public names"
     raise AttributeError(f"fedlab_lite has no public name {name!r}{hint}")
 
 

@@ -76,7 +76,7 @@ def _jobs(args: argparse.Namespace) -> list[cluster.Job]:
         preset, values = _preset(args, _values(args.parameter), "preset" in notebooks.parameters(file))
         preset = preset or (result["preset"] if result else "quick")
         if result:
-            known = notebooks.hints(file, result["parameters"] | {"preset": preset}).keys() - {"preset"}
+            known = notebooks.rules(file, result["parameters"] | {"preset": preset}).keys() - {"preset"}
             values = {k: v for k, v in result["parameters"].items() if k in known and v is not None} | values
         notebooks.check_parameters(file, notebooks.with_preset(file, preset, values))
         jobs.append((item, preset, values))
@@ -182,7 +182,7 @@ def make_book(args: argparse.Namespace) -> None:
     print(book.build(args.output or files.project_root() / "build" / "book" / "html", args.only or None))
 
 
-def manage_data(args: argparse.Namespace) -> int:
+def manage_data(args: argparse.Namespace) -> None:
     """List, fetch, check and import data sets: published ones and your own.
 
     examples:
@@ -193,7 +193,7 @@ def manage_data(args: argparse.Namespace) -> int:
       fedlab data import people.csv --label job --owner town
       fedlab data import photos/ --size 32 --output ~/data/photos.npz
     """
-    return commands.data(args)
+    commands.data(args)
 
 
 # --- their arguments ----------------------------------------------------------------------------------------------

@@ -31,10 +31,10 @@ from kill_and_resume import JOBS, finish, kill_and_resume, left_by, start
 
 from fedlab_lite import cli
 from fedlab_lite.data import load
-from fedlab_lite.engine import jax_setup
 from fedlab_lite.papers import notebooks, presets, results
-from fedlab_lite.runs import Settings, runner, setting_types, store
-from fedlab_lite.util import FedlabError, files
+from fedlab_lite.runs import Settings, runner, store
+from fedlab_lite.util import FedlabError, files, jax_setup
+from fedlab_lite.util.fields import rules_of
 
 ENVIRONMENT = ("FEDLAB_CACHE", "FEDLAB_DATA", "FEDLAB_RUNS", "FEDLAB_FIGURES")
 
@@ -198,11 +198,6 @@ SETTINGS = {  # field: values that cannot be; the error says the field's name
     "model_options": (None, 5, "ab", {"widht": 1}, {"width": "x"}, {"width": 0}, {"width": -1}),
 }
 WORDS = {"dataset": "dataset|data set", "validation_size": "validation_size|share"}  # where it is not the name
-WORDS |= {
-    "message_clip": "message_clip|clips",
-    "message_bits": "message_bits|bits",
-    "message_loss": "message_loss|loses",
-}
 COMMANDS = {  # a command line, and what its error says
     "run": "usage",
     "nonsense": "usage",
@@ -246,7 +241,7 @@ def at_the_command_line(line: str) -> Callable[[], None]:
 
 def bad_inputs(pattern: str = "*") -> Iterator[Outcome]:
     """Values that cannot be, through Python, the command line and the parameters of every notebook."""
-    assert SETTINGS.keys() <= setting_types().keys()
+    assert SETTINGS.keys() <= rules_of(Settings).keys()
     for name, values in SETTINGS.items():
         for value in values:
 

@@ -1,5 +1,6 @@
 """A problem small enough to compute by hand: two clients, one-dimensional quadratics. And what every test runs."""
 
+import functools
 from dataclasses import dataclass, replace
 
 import jax
@@ -88,6 +89,12 @@ def blobs(num_clients=5, classes=3, seed=0, sizes=None, shape=(6,), model="mlp",
     data = replace(data, shared_x=draw(24)[0])
     graph = make_graph("ring", len(sizes)) if len(sizes) > 1 else None
     return Problem(data, make_model(model, shape, classes, **options), executor, graph=graph)
+
+
+@functools.cache
+def common_problem(name):
+    """The problem of the tests that every algorithm passes: blobs, with a network that this one takes."""
+    return blobs(model="gaussian_mlp", width=16, depth=1, features=8, latent=4) if name == "fedcr" else blobs()
 
 
 def some(*clients, key=KEY):

@@ -16,14 +16,17 @@ def wrong(outcomes):
     return [outcome for outcome in found if outcome.wrong]
 
 
+@pytest.mark.slow
 def test_altered_files(folder):
     assert not wrong(attack.mutations(350, 1, folder))
 
 
+@pytest.mark.slow
 def test_bad_inputs(folder):
     assert not wrong(attack.bad_inputs("fedeq/fig04*"))
 
 
+@pytest.mark.slow
 def test_a_full_disk(folder):
     """Kills, and two processes at once: see test_experiment."""
     assert not wrong(attack.full_disks(1, 1, folder / "full"))

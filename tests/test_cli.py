@@ -141,6 +141,7 @@ def test_own_runs_stand_before_what_is_committed(capsys):
     assert len([line for line in capsys.readouterr().out.splitlines() if "fedeq/" in line]) == 1
 
 
+@pytest.mark.slow
 def test_report_write_refreshes_what_is_generated(checkout, capsys):
     write_result(folder=checkout / "figures")
     (checkout / "README.md").write_text("top\n<!-- papers:begin -->\nold\n<!-- papers:end -->\nbottom\n")
@@ -178,6 +179,7 @@ def test_report_write_refreshes_what_is_generated(checkout, capsys):
 # --- compute ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_compute_fills_the_store(capsys):
     assert main(["compute", "fig04_mlp", *TINY, "-p", "dataset", "textures", "-p", "partition", "by_label"]) == 2
     assert "would be lost" in capsys.readouterr().err  # 3 clients cannot hold 10 classes, two each
@@ -220,6 +222,7 @@ def not_core():
     return {name for name, _ in modules if name not in own}
 
 
+@pytest.mark.slow
 def test_compute_needs_nothing_but_the_core(not_core):
     assert {"matplotlib", "papermill", "optuna", "networkx", "seaborn", "IPython", "pytest"} <= not_core
     command = ["compute", "fig04_mlp", *TINY, "-p", "dataset", "textures", "-p", "partition", "iid"]
@@ -342,6 +345,7 @@ def test_help_has_examples(command, capsys):
 # --- run --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_what_may_not_train_leaves_out_what_it_cannot_draw(checkout, monkeypatch, capsys):
     """Runs that nobody stored, data that are not here, a notebook that trains in its own cells: nothing fails."""
     monkeypatch.setenv("FEDLAB_STORED_ONLY", "1")
@@ -361,6 +365,7 @@ def test_what_may_not_train_leaves_out_what_it_cannot_draw(checkout, monkeypatch
     assert "no cifar10\nget it" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_run_renders_and_reports_failures(checkout, monkeypatch, capsys):
     monkeypatch.setattr(notebooks, "compute", lambda *args, **options: 0)
     monkeypatch.setenv("XLA_PYTHON_CLIENT_PREALLOCATE", "true")
@@ -497,6 +502,7 @@ def test_produce_computes_with_the_parameters_that_runs_take(checkout, monkeypat
 INTERRUPTED = "interrupted; the same command goes on from the last checkpoint\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seconds", [0, 0.4, 0.9])
 def test_interrupted_while_it_imports(seconds):
     """From the moment that a thread waits for it; before, in its first tenth of a second, Python is Python."""
@@ -524,6 +530,7 @@ sys.exit(__main__.main())
 """
 
 
+@pytest.mark.slow
 def test_interrupted_while_a_notebook_runs(checkout):
     """The kernel ends, too."""
     write_notebook(
@@ -537,6 +544,7 @@ def test_interrupted_while_a_notebook_runs(checkout):
     wait_for(lambda: not Path(f"/proc/{(checkout / 'pid').read_text()}").exists(), 10)
 
 
+@pytest.mark.slow
 def test_interrupted_in_compiled_code():
     """Python's own handler would wait for it to end."""
     code = (
@@ -560,6 +568,7 @@ def write_jobs(*presets):
         write_result(item, preset=preset)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fraction", [None, "0.2"])
 def test_jobs_run_on_a_dask_cluster(checkout, monkeypatch, capsys, fraction):
     import distributed
@@ -598,6 +607,7 @@ def test_a_scheduler_that_does_not_answer(checkout, produced, capsys, address):
     assert time.monotonic() - began < 7  # 5 s, and the import of Dask
 
 
+@pytest.mark.slow
 def test_a_killed_dask_worker_is_its_notebooks_error(checkout, monkeypatch, capsys):
     """It is tried again once. And a worker has as many devices as a run without Dask: the same run, the same bits."""
     tries = checkout / "tries"

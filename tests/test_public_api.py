@@ -49,9 +49,9 @@ def test_the_import_alone_loads_neither_jax_nor_matplotlib():
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("trian", "no public name 'trian'; did you mean train?"),
-        ("Setings", "did you mean Settings"),
-        ("plot", "did you mean plots"),
+        ("trian", "no public name 'trian'; did you mean 'train'?"),
+        ("Setings", "did you mean 'Settings'"),
+        ("plot", "did you mean 'plots'"),
         ("zebra", r"no public name 'zebra'; dir\(fedlab_lite\) lists the public names"),
     ],
 )

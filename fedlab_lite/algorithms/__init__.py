@@ -30,7 +30,7 @@ from fedlab_lite.algorithms.knn_per import KNNPer
 from fedlab_lite.algorithms.local import Local
 from fedlab_lite.engine import Algorithm, optimizers_of
 from fedlab_lite.util import choose
-from fedlab_lite.util.fields import check_value, hints_of, normal, rules_of
+from fedlab_lite.util.fields import Allowed, checked, rules_of
 
 ALGORITHMS: dict[str, type[Algorithm]] = {
     "local": Local,
@@ -58,11 +58,11 @@ ALGORITHMS: dict[str, type[Algorithm]] = {
 }
 
 
-def algorithm_options(name: str) -> dict[str, type]:
-    """The names and types of an algorithm's hyper-parameters in settings: all but its optimisers."""
+def algorithm_options(name: str) -> dict[str, Allowed]:
+    """The hyper-parameters of an algorithm in settings, all but its optimisers, and what each may be."""
     choose("algorithm", name, ALGORITHMS)
-    algorithm = ALGORITHMS[name]
-    return {option: hint for option, hint in hints_of(algorithm).items() if option not in optimizers_of(algorithm)}
+    optimizers = optimizers_of(ALGORITHMS[name])
+    return {option: allowed for option, allowed in rules_of(ALGORITHMS[name]).items() if option not in optimizers}
 
 
 def algorithm_defaults(name: str) -> dict[str, Any]:
@@ -79,8 +79,5 @@ def make_algorithm(name: str, **options) -> Algorithm:
     >>> make_algorithm("fedavg", lr=0.1).lr
     0.1
     """
-    types, rules = algorithm_options(name), rules_of(ALGORITHMS[name])
-    for option, value in options.items():
-        choose(f"option of algorithm {name}", option, types)
-        check_value(f"{option} of algorithm {name}", value, types[option], rules[option])
-    return ALGORITHMS[name](**{option: normal(value, types[option]) for option, value in options.items()})
+    known = algorithm_options(name)
+    return ALGORITHMS[name](**checked(f"algorithm {name}", options, known))

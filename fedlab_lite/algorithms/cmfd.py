@@ -3,20 +3,12 @@
 2022, as FedF-ADMM's Sec. VI-B5 uses it for comparison. Where that paper leaves details open, CMFD's code decides.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
 import jax
 
-from fedlab_lite.algorithms.parts import (
-    SHARES,
-    Decentralised,
-    check_shared_set,
-    distill,
-    local_phase,
-    received,
-)
-from fedlab_lite.engine import Problem, RoundContext
+from fedlab_lite.algorithms.parts import SHARES, Decentralised, check_shared_set, distill, distillation_round
 from fedlab_lite.util.fields import one_of, ranged
 
 
@@ -36,11 +28,9 @@ class CMFD(Decentralised):
     share: str = one_of("outputs", *SHARES)  # what crosses the network: 'outputs' on D_s, or 'params'
 
     step_sizes: ClassVar[tuple[str, ...]] = ("lr", "rho")
+    check = check_shared_set
+    round = distillation_round
     distill = distill  # eq. (12), (23)
-
-    def check(self, problem: Problem) -> None:
-        super().check(problem)
-        check_shared_set(self, problem)
 
     def targets(self, state: dict, outputs: jax.Array, mean: jax.Array) -> tuple[jax.Array, dict]:
         """The target of each device's distillation, `[N, |D_s|, C]`: the neighbours' mean output.
@@ -48,11 +38,3 @@ class CMFD(Decentralised):
         It adds nothing to the state.
         """
         return mean, {}
-
-    def round(self, problem: Problem, state: dict, at: RoundContext) -> dict:
-        local, distilling = (replace(at, key=key) for key in jax.random.split(at.key))
-        shared = (problem.data.shared_x,)
-        params, outputs = self.for_cohort(problem, local_phase, local, state["client_params"], shared=shared)
-        targets, kept = self.targets(state, outputs, received(problem, at, params, outputs, self.share))
-        params = self.for_cohort(problem, self.distill, distilling, params, targets, shared=shared)
-        return {"client_params": params} | kept

@@ -2,10 +2,8 @@
 
 from dataclasses import dataclass
 
-import jax
-
-from fedlab_lite.algorithms.parts import Decentralised, averaged
-from fedlab_lite.engine import ClientData, Problem, RoundContext
+from fedlab_lite.algorithms.dec_fedavg import DecFedAvg
+from fedlab_lite.algorithms.parts import Decentralised
 from fedlab_lite.util.fields import ranged
 
 
@@ -20,11 +18,4 @@ class DFedAvgM(Decentralised):
     momentum: float | None = ranged(0.9, 0)  # epsilon
     beta: float = ranged(0.5, 0, 1)  # beta, averaging rate; 1 would oscillate on an even ring
 
-    def client_update(self, problem: Problem, data: ClientData, key: jax.Array, params: dict) -> dict:
-        """Run SGD with `momentum` from y^0, the device's params; see `Algorithm.client_optimizer`."""
-        return self.train(problem.loss, params, data, key, epochs=self.epochs, project=problem.project)
-
-    def round(self, problem: Problem, state: dict, at: RoundContext) -> dict:
-        trained = self.for_cohort(problem, self.client_update, at, state["client_params"])
-        received = problem.exchange(at, trained)
-        return {"client_params": averaged(problem, trained, received, self.beta)}
+    round = DecFedAvg.round

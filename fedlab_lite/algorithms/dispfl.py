@@ -14,7 +14,7 @@ import optax
 from jax.custom_batching import sequential_vmap
 
 from fedlab_lite.algorithms.parts import Decentralised, random_batch
-from fedlab_lite.engine import ClientData, Models, Problem, RoundContext
+from fedlab_lite.engine import ClientData, Models, Problem, RoundContext, mix
 from fedlab_lite.util.fields import one_of, ranged
 
 
@@ -67,8 +67,8 @@ class DisPFL(Decentralised):
         received = problem.transmit(at, own, ways=("up", "down"), packed=self.packed(own))
         received = jax.tree.map(jnp.multiply, received, state["masks"])
         links = problem.heard(at, problem.graph.adjacency)
-        sums = jax.tree.map(jnp.add, own, problem.over_links(links, received))
-        holders = jax.tree.map(jnp.add, held, problem.over_links(links, held))
+        sums = jax.tree.map(jnp.add, own, mix(links, received, problem.graph.neighbours))
+        holders = jax.tree.map(jnp.add, held, mix(links, held, problem.graph.neighbours))
         masks = state["next_masks"]
         start = jax.tree.map(lambda w, n, m: (w / jnp.maximum(n, 1)).astype(w.dtype) * m, sums, holders, masks)
         renewed = self.prune / 2 * (1 + jnp.cos(math.pi * jnp.minimum(at.index / self.horizon, 1)))

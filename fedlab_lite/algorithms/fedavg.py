@@ -24,7 +24,7 @@ class FedAvg(Algorithm):
 
     def init(self, problem: Problem, key: jax.Array) -> dict:
         params = problem.model.init(key)
-        return {"params": params} | server_start(self.server_optimizer, params)
+        return {"params": params} | server_start(self, params)
 
     def client_update(self, problem: Problem, data: ClientData, key: jax.Array, params: dict) -> dict:
         """Run E epochs of SGD from the received params."""
@@ -37,7 +37,7 @@ class FedAvg(Algorithm):
         params = problem.downlink(state["params"])
         changes = self.for_cohort(problem, self.client_change, at, shared=(params,))
         change = problem.uplink(at, changes)
-        params, server = server_step(self.server_optimizer, problem, at, state, params, change)
+        params, server = server_step(self, problem, at, state, params, change)
         return state | server | {"params": problem.project(params)}
 
     def models(self, problem: Problem, state: dict, key: jax.Array) -> Models:

@@ -7,8 +7,8 @@ import optax
 
 from fedlab_lite.algorithms.fedavg import FedAvg
 from fedlab_lite.algorithms.parts import server_start, server_step
-from fedlab_lite.engine import Batch, ClientData, Models, Problem, RoundContext, fit_head
-from fedlab_lite.util.fields import one_of, ranged
+from fedlab_lite.engine import Batch, ClientData, Models, Problem, RoundContext
+from fedlab_lite.util.fields import ranged
 
 
 @dataclass(frozen=True)
@@ -22,40 +22,27 @@ class FedBABU(FedAvg):
     """
 
     ft_epochs: int = ranged(5, 0)  # passes over the client's rows before it is judged
-    tuned_part: str = one_of("all", "head", "body")  # what is tuned before judging: 'all', the 'head', or the 'body'
 
     def init(self, problem: Problem, key: jax.Array) -> dict:
         params = problem.model.init(key)
-        return {"params": params} | server_start(self.server_optimizer, params["representation"])
+        return {"params": params} | server_start(self, params["representation"])
 
-    def train_body(self, problem: Problem, data: ClientData, key: jax.Array, theta: dict, head: dict) -> dict:
-        """Run E epochs of SGD on the body under this head."""
+    def body_change(self, problem: Problem, data: ClientData, key: jax.Array, theta: dict, head: dict) -> dict:
+        """Run E epochs of SGD on the body under this head; returns its change."""
 
         def loss(theta: dict, batch: Batch):
             return problem.loss({"representation": theta, "head": head}, batch)
 
-        return self.train(loss, theta, data, key, epochs=self.epochs, project=problem.model.project)
-
-    def body_change(self, problem: Problem, data: ClientData, key: jax.Array, theta: dict, head: dict) -> dict:
-        return optax.tree.sub(self.train_body(problem, data, key, theta, head), theta)
+        trained = self.train(loss, theta, data, key, epochs=self.epochs, project=problem.model.project)
+        return optax.tree.sub(trained, theta)
 
     def round(self, problem: Problem, state: dict, at: RoundContext) -> dict:
         params = state["params"]
         theta = problem.downlink(params["representation"])
         changes = self.for_cohort(problem, self.body_change, at, shared=(theta, params["head"]))
         change = problem.uplink(at, changes)
-        theta, server = server_step(self.server_optimizer, problem, at, state, theta, change)
+        theta, server = server_step(self, problem, at, state, theta, change)
         return state | server | {"params": params | {"representation": problem.model.project(theta)}}
-
-    def client_update(self, problem: Problem, data: ClientData, key: jax.Array, params: dict) -> dict:
-        """Tune by E epochs of SGD from the global params."""
-        theta, head = params["representation"], params["head"]
-        if self.tuned_part == "body":
-            return params | {"representation": self.train_body(problem, data, key, theta, head)}
-        if self.tuned_part == "head":
-            options = {"epochs": self.epochs, "batch_size": self.batch_size}
-            return params | {"head": fit_head(problem, theta, head, data, key, self.client_optimizer(), **options)}
-        return super().client_update(problem, data, key, params)
 
     def models(self, problem: Problem, state: dict, key: jax.Array) -> Models:
         return self.tuned(problem, state["params"], key, self.ft_epochs)

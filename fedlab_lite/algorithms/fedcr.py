@@ -6,8 +6,8 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from fedlab_lite.algorithms.parts import PartialPersonalisation, features_of, server_start, server_step
-from fedlab_lite.engine import Batch, ClientData, Problem, RoundContext, average, in_chunks
+from fedlab_lite.algorithms.parts import PartialPersonalisation, features_of, server_step
+from fedlab_lite.engine import Batch, ClientData, Problem, RoundContext, in_chunks
 from fedlab_lite.nn import Gaussian
 from fedlab_lite.util import InputError
 from fedlab_lite.util.fields import one_of, ranged
@@ -59,8 +59,7 @@ class FedCR(PartialPersonalisation):
     def init(self, problem: Problem, key: jax.Array) -> dict:
         """The initial state, whose 'prior' are the r_y, `[C, latent]`: N(0, I)."""
         shape = (problem.data.num_classes, features_of(problem).mean.shape[-1])
-        state = super().init(problem, key) | {"prior": Gaussian(jnp.zeros(shape), jnp.ones(shape))}
-        return state | server_start(self.server_optimizer, state["theta"])
+        return super().init(problem, key) | {"prior": Gaussian(jnp.zeros(shape), jnp.ones(shape))}
 
     def products(self, problem: Problem, data: ClientData, theta: dict) -> dict:
         """The product of the Gaussians of a client's rows, for each class.
@@ -101,21 +100,15 @@ class FedCR(PartialPersonalisation):
         theta, prior = problem.downlink((state["theta"], state["prior"]))
         own = problem.take(state["heads"], at)
         sent, heads = self.for_cohort(problem, self.client_update, at, own, shared=(theta, prior))
-        weights = problem.weights(at, jnp.ones(at.cohort.shape))
-        mean = average(problem.transmit(at, sent), weights, order=at.order())
+        equal = jnp.ones(at.cohort.shape)
+        mean, weights = problem.uplink(at, sent, equal), problem.weights(at, equal)
         # r_y <- N(0, I) times the product over clients; a class without rows in the round keeps its r_y
         precision, weighted = (weights.sum() * mean[name] for name in ("precision", "weighted"))
         precision = jnp.maximum(precision, 0)  # a channel's noise may have made it negative
         new = Gaussian(weighted / (1 + precision), 1 / jnp.sqrt(1 + precision))
         shown = jnp.any(precision > 0, axis=1, keepdims=True)
         rate = jnp.where(shown, self.prior_rate, 0)
-        theta, server = server_step(self.server_optimizer, problem, at, state, theta, mean["theta"])
-        return (
-            state
-            | server
-            | {
-                "theta": problem.model.project(theta),
-                "heads": problem.put(state["heads"], at, heads),
-                "prior": jax.tree.map(lambda old, new: (1 - rate) * old + rate * new, prior, new),
-            }
-        )
+        theta, server = server_step(self, problem, at, state, theta, mean["theta"])
+        prior = jax.tree.map(lambda old, new: (1 - rate) * old + rate * new, prior, new)
+        heads = problem.put(state["heads"], at, heads)
+        return state | server | {"theta": problem.model.project(theta), "heads": heads, "prior": prior}

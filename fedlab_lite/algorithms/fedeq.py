@@ -125,7 +125,8 @@ class FeDEQ(PartialPersonalisation):
         change = problem.uplink(at, sent, equal)
         if self.server == "mean":
             return state | {"theta": problem.model.project(optax.tree.add(theta, change))}
-        heard = problem.weights(at, equal).sum() / problem.total_weight()
+        everybody = problem.num_clients if problem.weight is None else jnp.sum(problem.weight)
+        heard = problem.weights(at, equal).sum() / everybody
         mean = optax.tree.add_scale(state["mean"], heard, change)
         return state | {"theta": problem.model.project(mean), "mean": mean}
 

@@ -1,20 +1,13 @@
 """FedF-ADMM: "Function-Space ADMM for Decentralized Federated Learning", Algorithm 1."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
 
-from fedlab_lite.algorithms.parts import (
-    SHARES,
-    Decentralised,
-    check_shared_set,
-    distill,
-    local_phase,
-    received,
-)
-from fedlab_lite.engine import Problem, RoundContext
+from fedlab_lite.algorithms.parts import SHARES, Decentralised, check_shared_set, distill, distillation_round
+from fedlab_lite.engine import Problem
 from fedlab_lite.util.fields import one_of, ranged
 
 
@@ -37,11 +30,9 @@ class FedFADMM(Decentralised):
 
     owned: ClassVar[tuple[str, ...]] = ("client_params", "multipliers", "errors")
     step_sizes: ClassVar[tuple[str, ...]] = ("lr", "rho")
+    check = check_shared_set
+    round = distillation_round
     distill = distill  # eq. (12), (23)
-
-    def check(self, problem: Problem) -> None:
-        super().check(problem)
-        check_shared_set(self, problem)
 
     def init(self, problem: Problem, key: jax.Array) -> dict:
         """The initial state, line 1: one w^0 for all devices, and multipliers 0."""
@@ -55,14 +46,6 @@ class FedFADMM(Decentralised):
         # line 7: y^_i = M_i[y~_j] - g_i
         slope = self.derivative_gain * (error - state["errors"])
         return mean - multipliers - slope, {"multipliers": multipliers, "errors": error}
-
-    def round(self, problem: Problem, state: dict, at: RoundContext) -> dict:
-        local, distilling = (replace(at, key=key) for key in jax.random.split(at.key))
-        shared = (problem.data.shared_x,)
-        params, outputs = self.for_cohort(problem, local_phase, local, state["client_params"], shared=shared)
-        targets, kept = self.targets(state, outputs, received(problem, at, params, outputs, self.share))
-        params = self.for_cohort(problem, self.distill, distilling, params, targets, shared=shared)
-        return {"client_params": params} | kept
 
     def monitor(self, problem: Problem, state: dict) -> dict[str, jax.Array]:
         """The curves of CMFD, and 'disagreement'.

@@ -7,8 +7,8 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from fedlab_lite.algorithms.parts import PartialPersonalisation, features_of, server_start, server_step, simplex_minimum
-from fedlab_lite.engine import Batch, ClientData, Problem, RoundContext, average, combine, fit_head, in_chunks
+from fedlab_lite.algorithms.parts import PartialPersonalisation, features_of, server_step, simplex_minimum
+from fedlab_lite.engine import Batch, ClientData, Problem, RoundContext, average, fit_head, in_chunks, mix
 from fedlab_lite.util import InputError
 from fedlab_lite.util.fields import ranged
 
@@ -70,9 +70,8 @@ class FedPAC(PartialPersonalisation):
 
     def init(self, problem: Problem, key: jax.Array) -> dict:
         """The initial state, whose 'prototypes' `[C, d]` are c_k; zeros: no client has had rows of class k yet."""
-        state = super().init(problem, key)
-        state |= {"prototypes": jnp.zeros((problem.data.num_classes, features_of(problem).shape[-1]))}
-        return state | server_start(self.server_optimizer, state["theta"])
+        shape = (problem.data.num_classes, features_of(problem).shape[-1])
+        return super().init(problem, key) | {"prototypes": jnp.zeros(shape)}
 
     def statistics(self, problem: Problem, data: ClientData, theta: dict) -> dict:
         """Statistics of the client's features z.
@@ -129,7 +128,7 @@ class FedPAC(PartialPersonalisation):
         order = jnp.argsort(at.cohort, stable=True)
         back = jnp.argsort(order)
         shares = head_shares(head["h"][order], head["variance"][order], problem.arrived(at)[order])
-        mixed = combine(shares[back][:, back], optax.tree.add(old, head["change"]), spread=True)
+        mixed = mix(shares[back][:, back], optax.tree.add(old, head["change"]))
         heads = problem.put(state["heads"], at, problem.if_arrived(at, mixed, old))
-        theta, server = server_step(self.server_optimizer, problem, at, state, state["theta"], mean["theta"])
+        theta, server = server_step(self, problem, at, state, state["theta"], mean["theta"])
         return state | server | {"theta": problem.model.project(theta), "heads": heads, "prototypes": prototypes}

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import jax
 import optax
 
-from fedlab_lite.algorithms.parts import PartialPersonalisation, alternate, server_start, server_step
-from fedlab_lite.engine import ClientData, Models, Problem, RoundContext
+from fedlab_lite.algorithms.parts import PartialPersonalisation, alternate, body_round
+from fedlab_lite.engine import ClientData, Models, Problem
 from fedlab_lite.util.fields import ranged
 
 
@@ -22,21 +22,10 @@ class FedRep(PartialPersonalisation):
     head_epochs: int = ranged(3, 1)  # passes for the head, on the received body
     server_optimizer: optax.GradientTransformation | None = None  # the server's step; None: add the mean change
 
-    def init(self, problem: Problem, key: jax.Array) -> dict:
-        state = super().init(problem, key)
-        return state | server_start(self.server_optimizer, state["theta"])
+    round = body_round
 
     def client_update(self, problem: Problem, data: ClientData, key: jax.Array, head: dict, theta: dict) -> Models:
         """The change of the body, and the new head."""
         passes = {"for_head": {"epochs": self.head_epochs}, "for_body": {"epochs": self.epochs}}
         trained, head = alternate(self, problem, data, key, head, theta, **passes)
         return optax.tree.sub(trained, theta), head
-
-    def round(self, problem: Problem, state: dict, at: RoundContext) -> dict:
-        theta = problem.downlink(state["theta"])
-        own = problem.take(state["heads"], at)
-        changes, heads = self.for_cohort(problem, self.client_update, at, own, shared=(theta,))
-        change = problem.uplink(at, changes)
-        theta, server = server_step(self.server_optimizer, problem, at, state, theta, change)
-        heads = problem.put(state["heads"], at, heads)
-        return state | server | {"theta": problem.model.project(theta), "heads": heads}

@@ -4,11 +4,10 @@ A bare name is accepted if only one of these exists. If two exist, the error nam
 `npz:digits`, `embedded:digits` or `official:cifar10`.
 """
 
-import difflib
-
 from fedlab_lite.data import npz, sources
 from fedlab_lite.data.pool import Pool
 from fedlab_lite.util import InputError, MissingDataError, data_dir
+from fedlab_lite.util.errors import did_you_mean
 
 EMBEDDED = ("glyphs", "digits", "textures", "textures100", "motion", "roles")  # generated; they need no files
 DATASETS = (*EMBEDDED, *sources.SOURCES)
@@ -33,8 +32,7 @@ def check(dataset: str) -> None:
     if known.get(kind, name in DATASETS or (own_name and npz.has_own(name))):
         return
     names = [*DATASETS, *npz.own_names()]
-    near = difflib.get_close_matches(name, names, n=2)
-    hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else f" (known: {', '.join(names)})"
+    hint = did_you_mean(name, names) or f" (known: {', '.join(names)})"
     path = data_dir() / f"{name if own_name else 'NAME'}.npz"
     raise InputError(f"unknown data set {dataset!r}{hint} Your own file {path} does not exist")
 

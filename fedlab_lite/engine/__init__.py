@@ -15,11 +15,14 @@ from fedlab_lite.engine.evaluation import (
     message_bytes,
     message_count,
 )
-from fedlab_lite.engine.graphs import GRAPHS, Graph, check_mixing, make_graph, mix, spectral_gap
+from fedlab_lite.engine.graphs import GRAPHS, Graph, make_graph
 from fedlab_lite.engine.history import History
-from fedlab_lite.engine.jax_setup import setup
+from fedlab_lite.engine.judging import Progress
 from fedlab_lite.engine.local import Batch, ClientData, fit_head, for_clients, in_chunks, local_train, rows_of
+from fedlab_lite.engine.mixing import check_mixing, mix, spectral_gap
 from fedlab_lite.engine.privacy import Budget, epsilon_of, gaussian_noise_multiplier, noise_multiplier_for
-from fedlab_lite.engine.problem import NextCharacter, Problem, Regression, RoundContext, Task
+from fedlab_lite.engine.problem import Problem, RoundContext
 from fedlab_lite.engine.shown import mean_and_band
-from fedlab_lite.engine.training import Plan, Progress, advance, describe_machine, place_problem, places, train
+from fedlab_lite.engine.task import NextCharacter, Regression, Task
+from fedlab_lite.engine.training import Plan, advance, place_problem, places, train
+from fedlab_lite.util.jax_setup import describe_machine, setup

@@ -131,17 +131,14 @@ class Algorithm(ABC):
         """
         for name in changes:
             choose(f"hyper-parameter of {type(self).__name__}", name, hints_of(type(self)))
-        algorithm = object.__new__(type(self))
-        vars(algorithm).update(vars(self), **changes)
-        return algorithm
+        return _unchecked(type(self), vars(self) | changes)
 
     def of_round(self, index: jax.Array) -> "Algorithm":
         """This algorithm for round `index`, with its step sizes decayed by `lr_decay`."""
         if self.lr_decay is None:
             return self
-        factors = [self.lr_decay**index if name in self.step_sizes else 1 for name in _leaves(self)]
-        leaves, structure = jax.tree.flatten(self)
-        return jax.tree.unflatten(structure, [leaf * by for leaf, by in zip(leaves, factors, strict=True)])
+        steps = {name: getattr(self, name) for name in self.step_sizes}
+        return self.with_values(**{name: lr * self.lr_decay**index for name, lr in steps.items() if lr is not None})
 
     def for_cohort(self, problem: Problem, update: Callable, at: RoundContext, *rows: Any, shared: tuple = ()) -> Any:
         """Apply `update(problem, data, key, *rows, *shared)` to every client of the cohort.
@@ -152,8 +149,7 @@ class Algorithm(ABC):
         function = getattr(update, "__func__", update)
 
         def client(data, key, *args):
-            *args, algorithm = args
-            return function(algorithm, problem, data, key, *args)
+            return function(args[-1], problem, data, key, *args[:-1])
 
         return problem.for_cohort(client, at, *rows, shared=(*shared, self))
 
@@ -171,10 +167,6 @@ def numbers_of(algorithm: type[Algorithm]) -> tuple[str, ...]:
         if float in (hints[field.name], *get_args(hints[field.name])) or field.name.endswith("epochs")
         if not field.metadata.get("static")
     )
-
-
-def _leaves(algorithm: Algorithm) -> list[str]:
-    return [name for name in numbers_of(type(algorithm)) if getattr(algorithm, name) is not None]
 
 
 @cache
@@ -205,14 +197,18 @@ def check_optimizers(algorithm: Algorithm) -> None:
 
 def _split(algorithm: Algorithm):
     """Split an algorithm, as a pytree node, into its leaves and its structure (names and values of the rest)."""
-    leaves = _leaves(algorithm)
+    leaves = [name for name in numbers_of(type(algorithm)) if getattr(algorithm, name) is not None]
     rest = tuple((name, value) for name, value in vars(algorithm).items() if name not in leaves)
     return [getattr(algorithm, name) for name in leaves], (tuple(leaves), rest)
 
 
 def _join(cls: type[Algorithm], structure, leaves) -> Algorithm:
-    """The inverse of `_split`; it skips `__init__`, whose checks are for numbers and not for tracers."""
     names, rest = structure
+    return _unchecked(cls, dict(rest) | dict(zip(names, leaves, strict=True)))
+
+
+def _unchecked(cls: type[Algorithm], values: dict[str, Any]) -> Any:
+    """An algorithm of these values, made without `__init__`, whose checks are for numbers and not for tracers."""
     algorithm = object.__new__(cls)
-    vars(algorithm).update(rest, **dict(zip(names, leaves, strict=True)))
+    vars(algorithm).update(values)
     return algorithm

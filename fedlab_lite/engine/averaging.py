@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PyTree, Shaped
 
-from fedlab_lite.engine.devices import combine
+from fedlab_lite.engine.devices import combine, per_row
 from fedlab_lite.util import InputError, choose
 
 FUSIONS = ("own", "samples", "uniform", "iterations", "iterations_samples")
@@ -63,5 +63,5 @@ def average(
     weights = weights / jnp.where(counts.any(), weights.max(), 1)  # equal weights give equal bits, however large
     share = weights if order is None else weights[order]
     share = share / jnp.where(counts.any(), share.sum(), 1)
-    rows = jax.tree.map(lambda leaf: jnp.where(counts.reshape(-1, *[1] * (leaf.ndim - 1)), leaf, 0), stacked)
+    rows = jax.tree.map(lambda leaf: jnp.where(per_row(counts, leaf), leaf, 0), stacked)
     return jax.tree.map(lambda leaf: leaf[0], combine(share[None], rows, order=order))

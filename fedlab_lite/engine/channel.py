@@ -5,7 +5,6 @@ count the bytes of the trees that pass.
 """
 
 import contextlib
-import math
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ import jax.numpy as jnp
 import optax
 
 from fedlab_lite.util import InputError
+from fedlab_lite.util.fields import check_fields, ranged
 
 SCALE_BYTES = 4  # per quantised array: the float32 that its integers are multiples of
 _counts: ContextVar[tuple[dict[str, int], bool] | None] = ContextVar("counts", default=None)
@@ -39,25 +39,18 @@ class Channel:
       6
     """
 
-    clip: float | None = None  # C: a longer message (L2 norm over all its arrays) is scaled to this length
-    noise: float | None = None  # sigma / C: standard deviation of the Gaussian noise on every number, in units of C
-    bits: int | None = None  # b >= 2: numbers become integers of b bits, rounded at random so that the mean is kept
-    loss: float | None = None  # p: probability that a message does not arrive
+    clip: float | None = ranged(None, 0, above=True)  # C: a message of a larger L2 norm is scaled to this one
+    noise: float | None = ranged(None, 0)  # sigma / C: deviation of the Gaussian noise on every number, in units of C
+    bits: int | None = ranged(None, 2, 16)  # b, sign included: numbers become integers, at random, with the same mean
+    loss: float | None = ranged(None, 0, 1, below=True)  # p: probability that a message does not arrive
 
     def __post_init__(self):
-        if self.clip is not None and not 0 < self.clip < math.inf:
-            raise InputError(f"the channel clips messages to a norm of {self.clip}; it must be positive and finite")
-        if self.noise is not None and not 0 <= self.noise < math.inf:
-            raise InputError(f"the channel's noise is {self.noise}; a standard deviation is 0 or more, and finite")
+        check_fields(self, "the channel")
         if self.noise is not None and self.clip is None:
             raise InputError(
                 "the channel's noise is in units of the norm that messages are clipped to, and they are not: "
                 "without a bound on a message no amount of noise hides a client; set message_clip as well"
             )
-        if self.bits is not None and not 2 <= self.bits <= 16:
-            raise InputError(f"the channel quantises to {self.bits} bits; choose 2 to 16 (one is the sign)")
-        if self.loss is not None and not 0 <= self.loss < 1:
-            raise InputError(f"the channel loses messages with probability {self.loss}; it must lie in [0, 1)")
 
     def __call__(self, message: Any, key: jax.Array) -> Any:
         """What arrives of one message, if it is not lost."""

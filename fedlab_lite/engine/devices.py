@@ -82,6 +82,16 @@ def _padded(cohort: jax.Array, num_clients: int) -> jax.Array:
     return jnp.concatenate([cohort, jnp.full(-len(cohort) % mesh().size, num_clients, cohort.dtype)])
 
 
+def per_row(values: Shaped[Array, " m"], leaf: Shaped[Array, "m ..."]) -> Shaped[Array, "m ..."]:
+    """One value per row, in a shape that broadcasts against `leaf`."""
+    return values.reshape(-1, *[1] * (leaf.ndim - 1))
+
+
+def where_rows(chosen: Bool[Array, " m"], new: PyTree, old: PyTree) -> PyTree:
+    """The rows of `new` where `chosen`, else those of `old`; leaves `[m, ...]`."""
+    return jax.tree.map(lambda new, old: jnp.where(per_row(chosen, new), new, old), new, old)
+
+
 @jax.jit
 def take(tree: PyTree, cohort: Int[Array, " m"]) -> PyTree:
     """The rows `cohort [m]` of a tree whose leaves `[clients, ...]` are stacked over all clients; zeros for idle slots.
@@ -99,7 +109,7 @@ def take(tree: PyTree, cohort: Int[Array, " m"]) -> PyTree:
             mine, place = _own(places, len(leaf))
             rows = leaf.at[place].get(mode="fill", fill_value=0)
             rows = rows.astype(jnp.uint8) if leaf.dtype == bool else rows
-            rows = jnp.where(mine.reshape(-1, *[1] * (rows.ndim - 1)), rows, 0)
+            rows = jnp.where(per_row(mine, rows), rows, 0)
             return jax.lax.psum_scatter(rows, "clients", tiled=True).astype(leaf.dtype)
 
         return jax.tree.map(leaf_rows, tree)
@@ -132,16 +142,12 @@ def broadcast(tree: PyTree, num_clients: int) -> PyTree:
     """The same tree for every client, stacked on axis 0; each device makes the copies of the clients that it owns."""
     if not shared_out(num_clients):
         return _copies(tree, num_clients)
-    return _copier(num_clients, placed(num_clients))(tree)
+    copies = jax.jit(_copies, static_argnames="number", out_shardings=placed(num_clients))  # JAX keeps the program
+    return copies(tree, num_clients)
 
 
 def _copies(tree: PyTree, number: int) -> PyTree:
     return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (number, *jnp.shape(leaf))), tree)
-
-
-@lru_cache(maxsize=64)
-def _copier(number: int, where: NamedSharding) -> Callable[[PyTree], PyTree]:
-    return jax.jit(partial(_copies, number=number), out_shardings=where)
 
 
 class Sparse(NamedTuple):
@@ -154,7 +160,10 @@ class Sparse(NamedTuple):
     values: Float[Array, "k entries"]
 
 
-def _product(matrix: Float[Array, "k m"] | Sparse, rows: Shaped[Array, "m columns"]) -> Float[Array, "k columns"]:
+Matrix = Float[Array, "k m"] | Sparse
+
+
+def _product(matrix: Matrix, rows: Shaped[Array, "m columns"]) -> Float[Array, "k columns"]:
     """The product `matrix [k, m] @ rows [m, columns]`, in float32 or better whatever the type of the rows.
 
     It stands behind barriers. Otherwise XLA would fuse different operations into it in different programs, and that
@@ -186,13 +195,7 @@ def _chunks(rows: Shaped[Array, "m columns"], multiple: int = 1) -> Shaped[Array
     return jnp.pad(rows, [(0, 0), (0, count * CHUNK - rows.shape[1])]).reshape(len(rows), count, CHUNK)
 
 
-def combine(
-    matrix: Float[Array, "k m"] | Sparse,
-    stacked: PyTree,
-    *,
-    order: Int[Array, " m"] | None = None,
-    spread: bool = False,
-) -> PyTree:
+def combine(matrix: Matrix, stacked: PyTree, *, order: Int[Array, " m"] | None = None, spread: bool = False) -> PyTree:
     """The sum sum_j matrix[i, j] stacked_(order_j) for every leaf, with the same bits on any number of devices.
 
     Wide rows are cut into chunks, so that a product has one shape however many devices take part. Several devices
@@ -210,25 +213,24 @@ def combine(
     devices, k = mesh().size, len(matrix.values if isinstance(matrix, Sparse) else matrix)
     several = devices > 1 and shared_out(len(jax.tree.leaves(stacked)[0])) and (not spread or shared_out(k))
 
-    def ordered(rows):
-        return rows if order is None else rows[order]
+    def product(rows):
+        return _product(matrix, rows if order is None else rows[order])
 
     def whole(rows):
         if rows.shape[1] <= CHUNK:
-            return _product(matrix, ordered(rows))
-        parts = jnp.moveaxis(_chunks(rows), 1, 0)
-        parts = jax.lax.map(lambda part: _product(matrix, ordered(part)), parts)
+            return product(rows)
+        parts = jax.lax.map(product, jnp.moveaxis(_chunks(rows), 1, 0))
         return jnp.moveaxis(parts, 0, 1).reshape(k, -1)[:, : rows.shape[1]]
 
     def exchanged(rows):  # this device's: [rows / devices, columns]
         gather = partial(jax.lax.all_gather, axis_name="clients", tiled=True)
         if rows.shape[1] <= CHUNK:
-            result = _product(matrix, ordered(gather(rows)))
+            result = product(gather(rows))
             if not spread:
                 return result
             return jax.lax.dynamic_slice_in_dim(result, jax.lax.axis_index("clients") * (k // devices), k // devices)
         parts = jax.lax.all_to_all(_chunks(rows, devices), "clients", 1, 0, tiled=True)
-        parts = jax.lax.map(lambda part: _product(matrix, ordered(part)), jnp.moveaxis(parts, 1, 0))
+        parts = jax.lax.map(product, jnp.moveaxis(parts, 1, 0))
         parts = jax.lax.all_to_all(parts, "clients", 1, 0, tiled=True) if spread else gather(parts)
         return jnp.moveaxis(parts, 0, 1).reshape(parts.shape[1], -1)[:, : rows.shape[1]]
 

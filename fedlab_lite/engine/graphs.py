@@ -1,4 +1,4 @@
-"""Graphs of clients without a server: their mixing matrices, and mixing.
+"""Graphs of clients without a server, and their mixing matrices.
 
 Each graph has three mixing matrices:
 
@@ -6,7 +6,7 @@ Each graph has three mixing matrices:
 - `metropolis` is doubly stochastic (Assumption 1 of DePRL), so it keeps the mean of all clients.
 - `uniform` is the matrix of DePRL's and DisPFL's codes.
 
-networkx and matplotlib are imported where they are used.
+networkx is imported where it is used.
 """
 
 from collections.abc import Iterable, Sequence
@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, ArrayLike, Bool, Float, Inexact, Integer, PyTree, Shaped
+from jaxtyping import Array, ArrayLike, Bool, Float, Integer, Shaped
 
+from fedlab_lite.engine.shown import draw_graph
 from fedlab_lite.util import InputError, choose
 
 GRAPHS = ("ring", "star", "random", "complete")
@@ -71,8 +71,7 @@ class Graph:
         loops = pairs[pairs[:, 0] == pairs[:, 1], 0]
         if loops.size:
             raise InputError(f"an edge joins client {loops[0]} to itself; leave it out, mixing matrices need none")
-        adjacency = np.zeros((num_clients, num_clients), np.float32)
-        adjacency[pairs[:, 0], pairs[:, 1]] = adjacency[pairs[:, 1], pairs[:, 0]] = 1
+        adjacency = _adjacency(pairs, num_clients)
         unreached = np.flatnonzero(~_reached(adjacency))
         if unreached.size:
             raise InputError(
@@ -152,34 +151,11 @@ class Graph:
 
         Returns: the axes. Raises `InputError` unless there is one value per client.
         """
-        import matplotlib.pyplot as plt
-        import networkx
-        from matplotlib.patheffects import withStroke
-
-        if values is not None and np.shape(values) != (self.num_clients,):
-            raise InputError(
-                f"values has shape {np.shape(values)}; give a number for each of {self.num_clients} clients"
-            )
-        ax = ax or plt.subplots()[1]
-        graph = networkx.from_numpy_array(np.asarray(self.adjacency))
-        place = networkx.circular_layout(graph)
-        colour = "#56B4E9" if values is None else np.asarray(values)
-        networkx.draw_networkx_nodes(graph, place, ax=ax, node_color=colour, edgecolors="black")
-        networkx.draw_networkx_edges(graph, place, ax=ax, edge_color="#999999")
-        for text in networkx.draw_networkx_labels(graph, place, ax=ax, font_size=9).values():
-            text.set_path_effects([withStroke(linewidth=2, foreground="white")])
-        ax.set_aspect("equal")
-        ax.set_axis_off()
-        return ax
+        return draw_graph(self.adjacency, ax, values)
 
 
 def make_graph(
-    kind: str,
-    num_clients: int,
-    *,
-    num_edges: int | None = None,
-    edge_probability: float | None = None,
-    seed: int = 0,
+    kind: str, num_clients: int, *, num_edges: int | None = None, edge_probability: float | None = None, seed: int = 0
 ) -> Graph:
     """Make one of `GRAPHS` over clients 0 ... N-1.
 
@@ -229,86 +205,6 @@ def make_graph(
     return Graph.from_edges(pairs, num_clients, name=kind)
 
 
-def mix(
-    matrix: Shaped[ArrayLike, "..."] | Sequence, stacked: PyTree[Shaped[ArrayLike, "..."]]
-) -> PyTree[Inexact[Array, "N ..."]]:
-    """Mix stacked values: client i receives sum_j matrix[i, j] * stacked_j, for every leaf `[N, ...]` of a pytree.
-
-    Floats keep their type and integers become floats. Products and sums are computed in float32 or better.
-
-    Args:
-      matrix: `[N, N]`, for example `Graph.metropolis` or `Graph.neighbour_mean`; see `check_mixing`.
-
-    Raises `InputError` where a leaf is not stacked over as many clients as the matrix has columns.
-
-    >>> mix(make_graph("star", 3).neighbour_mean, {"w": np.array([0.0, 2.0, 4.0])})["w"].tolist()
-    [3.0, 0.0, 0.0]
-    """
-    matrix = jnp.asarray(matrix)
-
-    def mix_leaf(leaf):
-        if np.shape(leaf)[:1] != np.shape(matrix)[1:]:
-            raise InputError(
-                f"a matrix {np.shape(matrix)} cannot mix an array {np.shape(leaf)}; stack the clients on its axis 0"
-            )
-        mixed = jnp.einsum("ij,j...->i...", matrix, leaf, precision=jax.lax.Precision.HIGHEST)
-        return mixed.astype(jnp.result_type(leaf, float))
-
-    return jax.tree.map(mix_leaf, stacked)
-
-
-def check_mixing(matrix: Shaped[ArrayLike, "..."] | Sequence, *, doubly: bool = False) -> None:
-    """Raise `InputError` unless `matrix` is square, finite and non-negative, with rows that sum to 1 within 1e-5.
-
-    `doubly`: its columns as well (Assumption 1 of DePRL), so that mixing keeps the mean of all clients.
-
-    >>> check_mixing([[0.5, 0.5], [0.5, 0.6]])
-    Traceback (most recent call last):
-    fedlab_lite.util.errors.InputError: row 1 of the mixing matrix sums to 1.1; divide each row by its sum
-    """
-    matrix = np.asarray(matrix, float)
-    if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or not matrix.size:
-        raise InputError(f"a mixing matrix has the shape (clients, clients); this one has {matrix.shape}")
-    for row, weights in enumerate(matrix):
-        said = f"row {row} of the mixing matrix sums to {weights.sum():.6g}"
-        if not np.isfinite(weights).all():
-            raise InputError(f"{said}: it has a NaN or an infinity; D^-1 A gets one from a client without neighbours")
-        if weights.min() < 0:
-            raise InputError(f"{said} and has the weight {weights.min():.6g}; weights must be 0 or more")
-        if abs(weights.sum() - 1) > 1e-5:
-            raise InputError(f"{said}; divide each row by its sum")
-    columns = matrix.sum(0)
-    if doubly and abs(columns - 1).max() > 1e-5:
-        worst = int(abs(columns - 1).argmax())
-        raise InputError(
-            f"the mixing matrix is not doubly stochastic: column {worst} sums to {columns[worst]:.6g}, so client "
-            f"{worst} would count for more or less than its share; take Metropolis weights (`Graph.metropolis`)"
-        )
-
-
-def spectral_gap(matrix: Shaped[ArrayLike, "..."] | Sequence) -> float:
-    """The spectral gap of a mixing matrix `[N, N]`: 1 - the second largest |eigenvalue|.
-
-    A gap of 0 never reaches consensus; a gap of 1 reaches it in one round. The disagreement of the clients shrinks like
-    (1 - gap)^rounds. D^-1 A has the gap 0 on a bipartite graph, where its least eigenvalue is -1. Exact to about 1e-6.
-    Raises `InputError` as `check_mixing` does.
-
-    >>> [round(spectral_gap(make_graph("complete", n).neighbour_mean), 4) for n in (2, 5)]
-    [0.0, 0.75]
-    """
-    check_mixing(matrix)
-    matrix = np.asarray(matrix, float)
-    # A matrix diag(s) K with K symmetric, such as D^-1 A with any diagonal, has the eigenvalues of the symmetric
-    # sqrt(M_ij M_ji), which are found ten times faster.
-    others = matrix * (1 - np.eye(len(matrix)))
-    others /= np.maximum(others.max(1, keepdims=True), 1e-30)
-    if np.array_equal(matrix, matrix.T) or np.allclose(others, others.T):
-        eigenvalues = np.linalg.eigvalsh(np.sqrt(matrix * matrix.T))
-    else:
-        eigenvalues = np.linalg.eigvals(matrix)
-    return max(0.0, 1 - float(np.sort(abs(eigenvalues))[:-1].max(initial=0)))
-
-
 def _check_num_clients(num_clients: int) -> None:
     if num_clients < 2:
         raise InputError(f"num_clients is {num_clients}; a graph needs at least two clients")
@@ -325,6 +221,12 @@ def _as_pairs(edges: Iterable) -> Integer[np.ndarray, "edges 2"]:
     if pairs.ndim != 2 or pairs.shape[1] != 2 or not np.issubdtype(pairs.dtype, np.integer):
         raise InputError(f"edges must be pairs of client numbers such as (0, 1); the first of these is {edges[0]!r}")
     return pairs
+
+
+def _adjacency(pairs: Integer[np.ndarray, "edges 2"], num_clients: int) -> Float[np.ndarray, "N N"]:
+    adjacency = np.zeros((num_clients, num_clients), np.float32)
+    adjacency[pairs[:, 0], pairs[:, 1]] = adjacency[pairs[:, 1], pairs[:, 0]] = 1
+    return adjacency
 
 
 def _reached(adjacency: Float[np.ndarray, "N N"]) -> Bool[np.ndarray, " N"]:
@@ -355,12 +257,9 @@ def _independent_pairs(num_clients: int, probability: float, rng: np.random.Gene
     if not 0 < probability <= 1:
         raise InputError(f"edge_probability is {probability}; it is a share of all pairs, above 0 and at most 1")
     pairs = np.stack(np.triu_indices(num_clients, 1), 1)
-    adjacency = np.zeros((num_clients, num_clients))
     for _ in range(MAX_DRAWS):
         drawn = pairs[rng.random(len(pairs)) < probability]
-        adjacency[:] = 0
-        adjacency[drawn[:, 0], drawn[:, 1]] = adjacency[drawn[:, 1], drawn[:, 0]] = 1
-        if _reached(adjacency).all():
+        if _reached(_adjacency(drawn, num_clients)).all():
             return drawn
     raise InputError(
         f"none of {MAX_DRAWS} random graphs of {num_clients} clients with edge_probability {probability} is connected; "

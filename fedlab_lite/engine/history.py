@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fedlab_lite.engine.shown import card, mean_and_band, mean_and_std, numbers_in_words, svg_curve
+from fedlab_lite.engine.shown import mean_and_band
 from fedlab_lite.util import InputError
 
 
@@ -67,36 +67,12 @@ class History:
     settings: Any = None  # the `Settings` of a run; None: `train` made it from objects
 
     def __repr__(self) -> str:
-        return f"History({self._in_words}: {self._length}{self._result})"
-
-    @property
-    def _in_words(self) -> str:
-        return " · ".join(self.about[part] for part in ("algorithm", "model", "dataset") if part in self.about)
-
-    @property
-    def _length(self) -> str:
-        rounds = f"{self.num_rounds} round{'s' * (self.num_rounds != 1)}"
-        return f"{rounds}, seed{'s' * (len(self.seeds) != 1)} {numbers_in_words(self.seeds)}"
-
-    @property
-    def _result(self) -> str:
-        found = f", {self.headline} {self.final(self.headline).mean():.4g}" if self.headline in self.metrics else ""
-        return f"{found}, {sum(self.diverged)} diverged" if any(self.diverged) else found
-
-    def _repr_html_(self) -> str:
-        """The HTML that Jupyter shows: curves of headline and loss, and the final numbers."""
-        names = [name for name in dict.fromkeys((self.headline, "loss")) if name in self.metrics]
-        colours = ("#0072B2", "#D55E00")
-        curves = [
-            svg_curve(self.rounds, self.metrics[name], name, colour)
-            for name, colour in zip(names, colours, strict=False)
-        ]
-        lines = {f"{name} at the end": mean_and_std(self.final(name)) for name in names}
-        lines |= {"trained": self._length, "data": self.data_source, "seconds": f"{self.seconds:.4g}"}
-        lines["bytes a client and round"] = ", ".join(f"{way} {n:,}" for way, n in self.message_bytes.items())
-        if any(self.diverged):
-            lines["diverged"] = f"{sum(self.diverged)} of {len(self.seeds)} seeds"
-        return card(self._in_words, lines, curves)
+        words = " · ".join(self.about[part] for part in ("algorithm", "model", "dataset") if part in self.about)
+        words += f": {self.num_rounds} round{'s' * (self.num_rounds != 1)}"
+        words += f", seed{'s' * (len(self.seeds) != 1)} {', '.join(map(str, self.seeds))}"
+        if self.headline in self.metrics:
+            words += f", {self.headline} {self.final(self.headline).mean():.4g}"
+        return f"History({words}, {sum(self.diverged)} diverged)" if any(self.diverged) else f"History({words})"
 
     def plot(self, metric: str | None = None, ax=None, *, scale: float = 1.0, **style: Any):
         """Plot a metric by communication round: its mean over seeds, with a band of plus/minus one standard deviation.
@@ -113,14 +89,13 @@ class History:
           >>> history.plot("loss", label="FedAvg").legend()  # doctest: +SKIP
         """
         metric = metric or self.headline
-        if metric not in self.metrics:
-            raise InputError(f"this run has no metric {metric!r}; it has {', '.join(sorted(self.metrics))}")
+        values = scale * self._values(metric)
         if ax is None:
             import matplotlib.pyplot as plt
 
             ax = plt.subplots()[1]
         style = {"color": f"C{len(ax.lines) % 10}"} | style
-        mean_and_band(ax, self.rounds, scale * self.metrics[metric], style)
+        mean_and_band(ax, self.rounds, values, style)
         ax.set(xlabel="communication round", ylabel=metric)
         ax.xaxis.get_major_locator().set_params(integer=True)
         return ax
@@ -132,28 +107,21 @@ class History:
 
     def final(self, name: str = "accuracy", last: int = 10) -> np.ndarray:
         """The mean over the evaluations within the last `last` rounds, `[S]` (FeDEQ, Sec. V-A4: the last 10)."""
+        counted = self.rounds > max(self.num_rounds - last, min(self.num_rounds, 1) - 1)
+        return self._values(name)[:, counted].mean(axis=1)
+
+    def _values(self, name: str) -> np.ndarray:
         if name not in self.metrics:
             raise InputError(f"this run has no metric {name!r}; it has {', '.join(sorted(self.metrics))}")
-        counted = self.rounds > max(self.num_rounds - last, min(self.num_rounds, 1) - 1)
-        return self.metrics[name][:, counted].mean(axis=1)
+        return self.metrics[name]
 
     def frame(self):
         """A pandas DataFrame with one row per seed, round and metric."""
         import pandas as pd
 
-        shape = (len(self.seeds), len(self.rounds))
-        tables = [
-            pd.DataFrame(
-                {
-                    "seed": np.repeat(self.seeds, shape[1]),
-                    "round": np.tile(self.rounds, shape[0]),
-                    "metric": name,
-                    "value": values.ravel(),
-                }
-            )
-            for name, values in self.metrics.items()
-        ]
-        return pd.concat(tables, ignore_index=True).assign(**self.about)
+        index = pd.MultiIndex.from_product((self.seeds, self.rounds), names=("seed", "round"))
+        table = pd.DataFrame({name: values.ravel() for name, values in self.metrics.items()}, index)
+        return table.melt(var_name="metric", ignore_index=False).reset_index().assign(**self.about)
 
     @classmethod
     def stack(cls, parts: Sequence["History"], settings: Any = None) -> "History":

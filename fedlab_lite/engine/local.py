@@ -6,6 +6,7 @@ several devices `map` and `vmap` distribute the clients over all devices. All ag
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -89,18 +90,17 @@ def for_clients(
     shared = (pools, *shared)
     rows = stacked[0].shape[0]
 
-    def client(row, pools, *shared):
-        return fn(*together(row, pools), *shared)
+    def client(shared, row):
+        pools, *others = shared
+        return fn(*together(row, pools), *others)
 
     if executor == "loop":
         one_client = jax.jit(client)
-        results = [one_client(rows_of(stacked, i), *shared) for i in range(rows)]
+        results = [one_client(shared, rows_of(stacked, i)) for i in range(rows)]
         return jax.tree.map(lambda *leaves: jnp.stack(leaves), *results)
 
     def block(stacked, shared):
-        def one(row):
-            return client(row, *shared)
-
+        one = partial(client, shared)
         if executor == "map":
             return jax.lax.map(one, stacked)
         at_once = clients_at_once or rows
@@ -183,9 +183,11 @@ def local_train(
         memory = None if memory is None else memory.at[chosen].set(z, mode="drop")
         return project(optax.apply_updates(params, updates)), state, memory
 
-    def epoch(index, carry):
+    def epoch_or_step(index, carry):
         order_key, step_key = jax.random.split(jax.random.fold_in(key, index))
         order = shuffled(order_key)
+        if steps is not None:
+            return step(carry, order, 0, step_key)
         count = (data.size + batch_size - 1) // batch_size
 
         def in_order(index, carry):
@@ -193,14 +195,10 @@ def local_train(
 
         return jax.lax.fori_loop(0, count, in_order, carry)
 
-    def at_random(index, carry):
-        order_key, step_key = jax.random.split(jax.random.fold_in(key, index))
-        return step(carry, shuffled(order_key), 0, step_key)
-
     state = optimizer.init(params)
     _check_optimizer(optimizer, params, state)
-    bound, body = (epochs, epoch) if steps is None else (jnp.where(data.size > 0, steps, 0), at_random)
-    params, _, memory = jax.lax.fori_loop(0, bound, body, (params, state, memory))
+    number = epochs if steps is None else jnp.where(data.size > 0, steps, 0)
+    params, _, memory = jax.lax.fori_loop(0, number, epoch_or_step, (params, state, memory))
     return params if memory is None else (params, memory)
 
 

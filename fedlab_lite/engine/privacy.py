@@ -6,10 +6,11 @@ where its rows are replaced. dp-accounting (the extra `privacy`) does the arithm
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass
 from functools import cached_property
 
 from fedlab_lite.util import InputError
+from fedlab_lite.util.fields import check_fields, check_value, ranged, rules_of
 
 
 def gaussian_noise_multiplier(epsilon: float, delta: float) -> float:
@@ -114,20 +115,14 @@ class Budget:
       (31, 31, 1.55)
     """
 
-    epsilon: float
-    delta: float
-    noise_multiplier: float  # sigma / Delta of one message
-    messages: int = 1  # per client and round
-    sampling_rate: float = 1.0  # see `epsilon_of`
+    epsilon: float = ranged(MISSING, 0, above=True)
+    delta: float = ranged(MISSING, 0, 1, above=True, below=True)  # well below one over the number of clients
+    noise_multiplier: float = ranged(MISSING, 0, above=True)  # sigma / Delta of one message
+    messages: int = ranged(1, 1)  # per client and round
+    sampling_rate: float = ranged(1.0, 0, 1, above=True)  # see `epsilon_of`
 
     def __post_init__(self):
-        _check(
-            epsilon=self.epsilon,
-            delta=self.delta,
-            noise_multiplier=self.noise_multiplier,
-            rounds=self.messages,
-            sampling_rate=self.sampling_rate,
-        )
+        check_fields(self, "the privacy budget")
 
     @cached_property
     def rounds(self) -> int:
@@ -171,18 +166,6 @@ def _accounting():
     return dp_accounting
 
 
-def _check(
-    *, delta: float, epsilon: float = 1.0, noise_multiplier: float = 1.0, rounds: int = 1, sampling_rate: float = 1.0
-) -> None:
-    if not 0 < delta < 1:
-        raise InputError(f"delta={delta}: a probability between 0 and 1, well below one over the number of clients")
-    if not 0 < epsilon < math.inf:
-        raise InputError(f"epsilon={epsilon}: a budget is a positive number")
-    if not 0 < noise_multiplier < math.inf:
-        raise InputError(
-            f"noise_multiplier={noise_multiplier}: without noise there is no privacy; take a positive number"
-        )
-    if rounds < 1:
-        raise InputError(f"rounds={rounds}: at least one message is sent")
-    if not 0 < sampling_rate <= 1:
-        raise InputError(f"sampling_rate={sampling_rate}: a probability above 0, and 1 if everybody takes part")
+def _check(**values: float) -> None:
+    for name, value in values.items():
+        check_value(name, value, *rules_of(Budget)["messages" if name == "rounds" else name])

@@ -7,83 +7,20 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 from jaxtyping import Array, Bool, Float, Int, Key, PyTree, Shaped
 
-from fedlab_lite.data import PAD, Federated, apart
+from fedlab_lite.data import Federated, apart
 from fedlab_lite.engine.averaging import average
 from fedlab_lite.engine.channel import Channel, count
-from fedlab_lite.engine.devices import Sparse, broadcast, combine, dealt, mesh, put, take
+from fedlab_lite.engine.devices import broadcast, dealt, mesh, per_row, put, take, where_rows
 from fedlab_lite.engine.graphs import Graph
 from fedlab_lite.engine.local import Batch, ClientData, for_clients
+from fedlab_lite.engine.mixing import mix
+from fedlab_lite.engine.task import TASKS
 from fedlab_lite.nn import Model
 from fedlab_lite.util import choose
 
 _CHANNEL = 0xC4A77E1  # keeps the channel's draws apart from the clients'
-
-
-class Task:
-    """A task: the loss of each label, which labels count, and which metrics are reported. This class is classification.
-
-    A new task is a subclass: `Problem(data, model, task=MyTask())`. Equal tasks share compiled programs.
-
-    Example:
-      >>> class Hinge(Task):  # of two classes, of which the second is 1
-      ...     def row_loss(self, outputs, y):
-      ...         return jnp.maximum(0, 1 - (2 * y - 1) * (outputs[:, 1] - outputs[:, 0]))
-      >>> Hinge().row_loss(jnp.array([[0.0, 2.0], [0.0, 0.25]]), jnp.array([1, 1])).tolist()
-      [0.0, 0.75]
-    """
-
-    headline = "accuracy"  # the metric whose value every client is judged by
-
-    def row_loss(self, outputs: Float[Array, "B *labels C"], y: Int[Array, " B *labels"]) -> Float[Array, " B *labels"]:
-        """The loss `[B, ...]` of every label, from `outputs [B, ..., C]` and `y [B, ...]`."""
-        return optax.softmax_cross_entropy_with_integer_labels(outputs, y)
-
-    def counted(self, y: Shaped[Array, " B *labels"], weight: Shaped[Array, " B"]) -> Shaped[Array, " B *labels"]:
-        """Which labels count, of the rows that `weight [B]` (1 or 0) counts: 1 or 0, shaped like `row_loss`."""
-        return weight
-
-    def metrics(
-        self, outputs: Float[Array, "B *labels C"], y: Int[Array, " B *labels"]
-    ) -> dict[str, Shaped[Array, " B *labels"]]:
-        """The metrics besides the loss: name -> a value for every label, shaped like `row_loss`."""
-        return {"accuracy": outputs.argmax(-1) == y}
-
-    def __eq__(self, other):
-        return type(self) is type(other) and vars(self) == vars(other)
-
-    def __hash__(self):
-        return hash(type(self))
-
-
-class NextCharacter(Task):
-    """Next-character prediction: a label for every character of a text `[B, T]`; padding does not count."""
-
-    def counted(self, y: Int[Array, "B T"], weight: Shaped[Array, " B"]) -> Shaped[Array, "B T"]:
-        return weight[:, None] * (y != PAD)
-
-
-class Regression(Task):
-    """Regression of numbers `y [B, d]` by outputs `[B, d]`, with half the squared distance as loss.
-
-    `y [B]` is one number per row. Clients are judged by the distance.
-    """
-
-    headline = "distance"
-
-    def row_loss(self, outputs: Float[Array, "B d"], y: Float[Array, " B *d"]) -> Float[Array, " B"]:
-        return jnp.sum(jnp.square(outputs - y.reshape(outputs.shape)), axis=-1) / 2
-
-    def counted(self, y: Float[Array, " B *d"], weight: Shaped[Array, " B"]) -> Shaped[Array, " B"]:
-        return weight
-
-    def metrics(self, outputs: Float[Array, "B d"], y: Float[Array, " B *d"]) -> dict[str, Float[Array, " B"]]:
-        return {"distance": jnp.linalg.norm(outputs - y.reshape(outputs.shape), axis=-1)}
-
-
-TASKS = {"classification": Task(), "next_character": NextCharacter(), "regression": Regression()}
 
 
 @jax.tree_util.register_dataclass
@@ -108,6 +45,11 @@ class RoundContext:
         if self.everybody or (mesh().size == 1 and self.num_sampled is not None):
             return None
         return jnp.argsort(self.cohort, stable=True)[: self.num_sampled or len(self.cohort)]
+
+    def keys(self, purpose: int | None = None) -> Key[Array, " m"]:
+        """A key for each client of the cohort; it depends on the client's index, and not on the other clients."""
+        key = self.key if purpose is None else jax.random.fold_in(self.key, purpose)
+        return jax.vmap(jax.random.fold_in, (None, 0))(key, self.cohort)
 
 
 @jax.tree_util.register_dataclass
@@ -171,9 +113,8 @@ class Problem:
 
     def everyone(self, key: Key[Array, ""]) -> RoundContext:
         """The context of all clients, outside any round."""
-        return RoundContext(
-            jnp.int32(0), jnp.arange(self.num_clients), key, everybody=True, num_sampled=self.num_clients
-        )
+        clients = self.num_clients
+        return RoundContext(jnp.int32(0), jnp.arange(clients), key, everybody=True, num_sampled=clients)
 
     def at(self, index: Int[Array, ""] | int, cohort: Int[Array, " m"], key: Key[Array, ""]) -> RoundContext:
         """The context of round `index` with the clients `cohort [m]`, in the order that suits the devices."""
@@ -197,13 +138,9 @@ class Problem:
         return broadcast(tree, self.num_clients)
 
     def for_cohort(self, fn: Callable, at: RoundContext, *stacked: PyTree, shared: tuple = ()) -> PyTree:
-        """Apply `fn(data: ClientData, key, *rows, *shared)` to every client of the cohort, each with its own key.
-
-        A client's key depends on its index, and not on which other clients were sampled.
-        """
+        """Apply `fn(data: ClientData, key, *rows, *shared)` to every client of the cohort, each with its own key."""
         data = ClientData(*self.take((self.data.x, self.data.y, self.data.size, self.data.budget), at))
-        keys = jax.vmap(jax.random.fold_in, (None, 0))(at.key, at.cohort)
-        return self.for_clients(fn, data, keys, *stacked, shared=shared)
+        return self.for_clients(fn, data, at.keys(), *stacked, shared=shared)
 
     def for_clients(self, fn: Callable, *stacked: PyTree, shared: tuple = ()) -> PyTree:
         """Apply `engine.for_clients` with this problem's executor."""
@@ -228,17 +165,21 @@ class Problem:
             count(way, whole if packed is None else packed, self.channel)
         if self.channel is None or (self.channel.clip is None and self.channel.bits is None):
             return sent
-        keys = jax.vmap(jax.random.fold_in, (None, 0))(jax.random.fold_in(at.key, _CHANNEL), at.cohort)
-        return self.for_clients(lambda sent, key, channel: channel(sent, key), sent, keys, shared=(self.channel,))
+        shared = (self.channel,)
+        return self.for_clients(lambda sent, key, channel: channel(sent, key), sent, at.keys(_CHANNEL), shared=shared)
+
+    @property
+    def loses_messages(self) -> bool:
+        """Whether the channel may lose messages."""
+        return self.channel is not None and self.channel.loss is not None
 
     def arrived(self, at: RoundContext) -> Bool[Array, " m"]:
         """Which clients' messages to the server were sent and arrived in this round, `[m]`."""
         sampled = at.cohort < self.num_clients
-        if self.channel is None or self.channel.loss is None:
+        if not self.loses_messages:
             return sampled
         channel = self.channel
-        keys = jax.vmap(jax.random.fold_in, (None, 0))(jax.random.fold_in(at.key, _CHANNEL + 1), at.cohort)
-        return sampled & jax.vmap(lambda key: channel.arrivals(key, ()))(keys)
+        return sampled & jax.vmap(lambda key: channel.arrivals(key, ()))(at.keys(_CHANNEL + 1))
 
     def weights(self, at: RoundContext, own: Shaped[Array, " m"] | None = None) -> Shaped[Array, " m"]:
         """The weight of each client of the cohort in the server's average, `[m]`; 0 where its message did not arrive.
@@ -252,16 +193,9 @@ class Problem:
             own = self.take(jnp.asarray(self.data.size), at)
         return jnp.where(self.arrived(at), own, 0)
 
-    def total_weight(self) -> jax.Array | int:
-        """The total weight of all clients: equal weights, or the problem's."""
-        return self.num_clients if self.weight is None else jnp.sum(self.weight)
-
     def if_arrived(self, at: RoundContext, new: PyTree, old: PyTree) -> PyTree:
         """Rows of the cohort: `new` where the client's message to the server arrives in this round, else `old`."""
-        if self.channel is None or self.channel.loss is None:
-            return new
-        heard = self.arrived(at)
-        return jax.tree.map(lambda n, o: jnp.where(heard.reshape(-1, *[1] * (n.ndim - 1)), n, o), new, old)
+        return where_rows(self.arrived(at), new, old) if self.loses_messages else new
 
     def uplink(self, at: RoundContext, changes: PyTree, own_weights: Shaped[Array, " m"] | None = None) -> PyTree:
         """The server's weighted mean of the clients' messages `[m, ...]` that arrive.
@@ -271,22 +205,21 @@ class Problem:
         received = self.transmit(at, changes)
         return average(received, self.weights(at, own_weights), order=at.order())
 
-    def exchange(self, at: RoundContext, stacked: PyTree) -> PyTree:
-        """The mean M_i[x_j] of the neighbours' messages that arrive, for every client.
+    def exchange(self, at: RoundContext, stacked: PyTree, received: PyTree = None) -> PyTree:
+        """The mean M_i[x_j] of the neighbours' messages that arrive, for every client; leaves `[N, ...]`.
 
-        Leaves `[N, ...]`. A client that receives nothing uses its own value.
+        Each link loses messages independently. A client that receives nothing uses its own value.
+
+        Args:
+          received: what became of messages that were transmitted before; None: the messages are `stacked`.
         """
-        return self.neighbours(at, self.transmit(at, stacked, ways=("up", "down")), stacked)
-
-    def neighbours(self, at: RoundContext, received: PyTree, own: PyTree) -> PyTree:
-        """The result of `exchange` from messages already received; each link loses messages independently."""
+        received = self.transmit(at, stacked, ways=("up", "down")) if received is None else received
         matrix = self.heard(at, self.graph.neighbour_mean)
-        if self.channel is None or self.channel.loss is None:
-            return self.over_links(matrix, received)
+        if not self.loses_messages:
+            return mix(matrix, received, self.graph.neighbours)
         total = matrix.sum(1)
-        mean = self.over_links(matrix / jnp.where(total > 0, total, 1)[:, None], received)
-        heard = jax.tree.map(lambda leaf: (total > 0).reshape(-1, *[1] * (leaf.ndim - 1)), own)
-        return jax.tree.map(jnp.where, heard, mean, own)
+        mean = mix(matrix / jnp.where(total > 0, total, 1)[:, None], received, self.graph.neighbours)
+        return where_rows(total > 0, mean, stacked)
 
     def mix(self, at: RoundContext, stacked: PyTree, matrix: Float[Array | np.ndarray, "N N"]) -> PyTree:
         """Mix over the graph: sum_j matrix[i, j] x_j, with rows that sum to one.
@@ -295,31 +228,19 @@ class Problem:
         a lost message goes to the client's own value.
         """
         received = self.transmit(at, stacked, ways=("up", "down"))
-        if received is stacked and (self.channel is None or self.channel.loss is None):
-            return self.over_links(matrix, stacked)
+        if received is stacked and not self.loses_messages:
+            return mix(matrix, stacked, self.graph.neighbours)
         others = self.heard(at, jnp.asarray(matrix) * (1 - jnp.eye(self.num_clients)))
         own = 1 - others.sum(1)
         return jax.tree.map(
-            lambda theirs, mine: theirs + (own.reshape(-1, *[1] * (mine.ndim - 1)) * mine).astype(theirs.dtype),
-            self.over_links(others, received),
+            lambda theirs, mine: theirs + (per_row(own, mine) * mine).astype(theirs.dtype),
+            mix(others, received, self.graph.neighbours),
             stacked,
         )
 
     def heard(self, at: RoundContext, matrix: Float[Array | np.ndarray, "N N"]) -> Float[Array, "N N"]:
         """The matrix with 0 for every link that loses its message in this round, independently of other links."""
         matrix = jnp.asarray(matrix)
-        if self.channel is None or self.channel.loss is None:
+        if not self.loses_messages:
             return matrix
         return jnp.where(self.channel.arrivals(jax.random.fold_in(at.key, _CHANNEL + 1), matrix.shape), matrix, 0)
-
-    def over_links(self, matrix: Float[Array | np.ndarray, "N N"], stacked: PyTree) -> PyTree:
-        """The sum sum_j matrix[i, j] x_j over client i and its neighbours, with leaves `[N, ...]`.
-
-        It is cheap where neighbours are few.
-        """
-        matrix = jnp.asarray(matrix)
-        if self.graph.neighbours is None:
-            return combine(matrix, stacked, spread=True)
-        index = jnp.concatenate([jnp.arange(self.num_clients)[:, None], self.graph.neighbours], axis=1)
-        value = jnp.take_along_axis(matrix, index, axis=1, mode="fill", fill_value=0)
-        return combine(Sparse(index, value), stacked, spread=True)

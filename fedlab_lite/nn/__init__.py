@@ -8,4 +8,4 @@ from fedlab_lite.nn.fl_deq import FLCNN, FLDEQCNN, ConvLayer, FLDEQResNet, FLRes
 from fedlab_lite.nn.gaussian import Gaussian
 from fedlab_lite.nn.layers import conv2d
 from fedlab_lite.nn.model import Model, count_params
-from fedlab_lite.nn.register import MODELS, make_model, model_defaults, models_for
+from fedlab_lite.nn.register import MODELS, make_model, model_defaults, model_options, models_for

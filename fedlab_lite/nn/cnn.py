@@ -2,12 +2,14 @@
 
 import math
 from itertools import pairwise
+from typing import Annotated
 
 import jax
 from flax import nnx
 
 from fedlab_lite.nn.layers import Conv, GroupNorm, as_float, dropout, layer_norm, max_pool
-from fedlab_lite.util import InputError, choose
+from fedlab_lite.util import InputError
+from fedlab_lite.util.fields import Count, Counts, Range, Rate
 
 PADDINGS = {"SAME": 0, "VALID": 4}  # rows and columns that a 5x5 convolution removes
 
@@ -24,13 +26,12 @@ class CNN(nnx.Module):
         self,
         input_shape: tuple[int, int, int],
         *,
-        channels: tuple[int, ...] = (32, 64),
-        hidden: tuple[int, ...] = (),
-        features: int = 512,
-        padding: str = "SAME",
+        channels: Counts = (32, 64),
+        hidden: Annotated[tuple[int, ...], Range(1, empty=True)] = (),
+        features: Count = 512,
+        padding: Annotated[str, tuple(PADDINGS)] = "SAME",
         rngs: nnx.Rngs,
     ):
-        choose("padding", padding, PADDINGS)
         height, width, depth = input_shape
         pairs = zip([depth, *channels[:-1]], channels, strict=True)
         self.convs = nnx.List([Conv(m, n, 5, padding=padding, use_bias=True, rngs=rngs) for m, n in pairs])
@@ -80,8 +81,8 @@ class CNN5(CNN):
         self,
         input_shape: tuple[int, int, int],
         *,
-        channels: tuple[int, ...] = (),
-        features: int = 1024,
+        channels: Annotated[tuple[int, ...], Range(1, empty=True)] = (),
+        features: Count = 1024,
         rngs: nnx.Rngs,
     ):
         channels = channels or ((4, 12) if input_shape[-1] == 1 else (64, 64))
@@ -106,12 +107,12 @@ class NormCNN(nnx.Module):
         self,
         input_shape: tuple[int, int, int],
         *,
-        channels: tuple[int, ...] = (32, 64),
-        features: int = 512,
-        dropout: float = 0.4,
-        dense_dropout: float = 0.2,
-        stride: int = 1,
-        centre: float = 0.0,
+        channels: Counts = (32, 64),
+        features: Count = 512,
+        dropout: Rate = 0.4,
+        dense_dropout: Rate = 0.2,
+        stride: Count = 1,
+        centre: Annotated[float, Range(0, 1)] = 0.0,
         rngs: nnx.Rngs,
     ):
         *sides, depth = input_shape

@@ -14,7 +14,8 @@ from flax import nnx
 
 from fedlab_lite.deq import GRADIENTS, SOLVERS, Solution, equilibrium, project_linf
 from fedlab_lite.nn.layers import Conv, GroupNorm, as_float, conv2d, group_norm, max_pool, softplus
-from fedlab_lite.util import InputError, choose
+from fedlab_lite.util import InputError
+from fedlab_lite.util.fields import Count, Rate, check_fields, one_of, ranged
 
 
 @dataclass(frozen=True)
@@ -26,17 +27,16 @@ class Solve:
     (Fig. 10's notebook measures it). `backward_*` are options of the exact gradient, 'implicit'.
     """
 
-    solver: str = "anderson"
-    gradient: str = "one_step"
-    max_iter: int = 20
-    warm_iter: int = 6
-    tol: float = 1e-3
-    backward_iter: int = 30
-    backward_tol: float = 1e-4
+    solver: str = one_of("anderson", *SOLVERS)
+    gradient: str = one_of("one_step", *GRADIENTS)
+    max_iter: int = ranged(20, 1)
+    warm_iter: int = ranged(6, 1)
+    tol: float = ranged(1e-3, 0)
+    backward_iter: int = ranged(30, 1)
+    backward_tol: float = ranged(1e-4, 0)
 
     def __post_init__(self):
-        choose("solver", self.solver, SOLVERS)
-        choose("gradient", self.gradient, GRADIENTS)
+        check_fields(self, "Solve")
 
     def __call__(
         self,
@@ -122,14 +122,12 @@ class DEQMLP(nnx.Module):
         self,
         input_shape: tuple[int, ...],
         *,
-        width: int = 512,
-        features: int = 128,
-        kappa: float = 0.95,
+        width: Count = 512,
+        features: Count = 128,
+        kappa: Rate = 0.95,
         solve: Solve,
         rngs: nnx.Rngs,
     ):
-        if not 0 <= kappa < 1:
-            raise InputError(f"kappa = {kappa}: must lie in (0, 1), or be 0 to leave B without projection")
         self.C = nnx.Linear(math.prod(input_shape), width, use_bias=False, rngs=rngs)
         self.B = nnx.Param(nnx.initializers.lecun_normal()(rngs.params(), (width, width)))
         self.dense = nnx.Linear(width, features, rngs=rngs)
@@ -158,7 +156,7 @@ class DEQResNet(nnx.Module):
         self,
         input_shape: tuple[int, int, int],
         *,
-        channels: int = 64,
+        channels: Count = 64,
         solve: Solve,
         rngs: nnx.Rngs,
     ):

@@ -16,6 +16,7 @@ from fedlab_lite.deq import Solution
 from fedlab_lite.nn.equilibrium_nets import Solve, residual_arrays, residual_cell
 from fedlab_lite.nn.layers import Conv, GroupNorm, as_float, conv2d, group_norm, max_pool
 from fedlab_lite.util import InputError
+from fedlab_lite.util.fields import Count
 
 SMALL = nnx.initializers.normal(0.01)  # initial weights of the tutorial (ref. [19]) whose cell the paper uses
 
@@ -61,8 +62,8 @@ class _Stem(nnx.Module):
     """The input layers: convolution, normalisation, ReLU and a `pool x pool` max-pool."""
 
     def __init__(self, input_shape: tuple[int, int, int], channels: int, groups: int, pool: int, *, rngs: nnx.Rngs):
-        if pool < 1 or min(input_shape[:2]) < pool:
-            raise InputError(f"pool = {pool}: must be 1 or more, and no larger than the image {input_shape[:2]}")
+        if min(input_shape[:2]) < pool:
+            raise InputError(f"pool = {pool}: must be no larger than the image {input_shape[:2]}")
         self.conv, self.norm = Conv(input_shape[-1], channels, rngs=rngs), GroupNorm(channels, groups)
         self.pool = pool
 
@@ -80,14 +81,12 @@ class _Explicit(nnx.Module):
         self,
         input_shape: tuple[int, int, int],
         *,
-        layers: int = 1,
-        channels: int = 56,
-        groups: int = 8,
-        pool: int = 2,
+        layers: Count = 1,
+        channels: Count = 56,
+        groups: Count = 8,
+        pool: Count = 2,
         rngs: nnx.Rngs,
     ):
-        if layers < 1:
-            raise InputError(f"layers = {layers}: a network has at least 1")
         self.stem = _Stem(input_shape, channels, groups, pool, rngs=rngs)
         own = layers - self.part.counts_stem
         he = nnx.initializers.he_normal()
@@ -107,15 +106,13 @@ class _Equilibrium(nnx.Module):
         self,
         input_shape: tuple[int, int, int],
         *,
-        layers: int = 1,
-        channels: int = 48,
-        groups: int = 8,
-        pool: int = 2,
+        layers: Count = 1,
+        channels: Count = 48,
+        groups: Count = 8,
+        pool: Count = 2,
         solve: Solve,
         rngs: nnx.Rngs,
     ):
-        if layers < 1:
-            raise InputError(f"layers = {layers}: a transformation has at least 1")
         self.stem = _Stem(input_shape, channels, groups, pool, rngs=rngs)
         self.parts = nnx.List([self.part(channels, groups, kernel_init=SMALL, rngs=rngs) for _ in range(layers)])
         self.features, self.groups, self.solve = channels, groups, solve

@@ -1,16 +1,16 @@
 """Checks that a module class has the form that `fedlab_lite.nn.model` requires, and the options of such a class."""
 
 import inspect
-from dataclasses import fields
 from functools import lru_cache
 from typing import Any
 
 from flax import nnx
 
 from fedlab_lite.nn.equilibrium_nets import Solve
-from fedlab_lite.util import InputError, choose
+from fedlab_lite.util import InputError
+from fedlab_lite.util.fields import Allowed, checked, parameters_of, rules_of
 
-SOLVE = {field.name for field in fields(Solve)}
+SOLVE = rules_of(Solve)
 _NOT_OPTIONS = {"self", "input_shape", "num_classes", "rngs", "solve"}
 
 
@@ -19,9 +19,11 @@ def arguments(module: type[nnx.Module]) -> dict[str, inspect.Parameter]:
     return dict(inspect.signature(module.__init__).parameters)
 
 
-def options_of(module: type[nnx.Module]) -> set[str]:
-    names = arguments(module).keys()
-    return (names - _NOT_OPTIONS) | (SOLVE if "solve" in names else set())
+def options_of(module: type[nnx.Module]) -> dict[str, Allowed]:
+    """The options of a module, and what each may be, as the annotations of its `__init__` say."""
+    takes = parameters_of(module.__init__)
+    own = {name: allowed for name, allowed in takes.items() if name not in _NOT_OPTIONS}
+    return own | (SOLVE if "solve" in takes else {})
 
 
 def check_state(module: nnx.Module, name: str) -> None:
@@ -50,7 +52,8 @@ def _dotted(path: tuple) -> str:
     return ".".join(map(str, ("self", *path)))
 
 
-def check_form(module: type, name: str, options: dict[str, Any]) -> None:
+def check_form(module: type, name: str, options: dict[str, Any]) -> dict[str, Any]:
+    """The options in their normal form. Raises `InputError` for a wrong form of the class, or wrong options."""
     if not (isinstance(module, type) and issubclass(module, nnx.Module)):
         raise InputError(f"{name} is no class of Flax NNX modules; derive it from flax.nnx.Module and pass the class")
     takes = arguments(module)
@@ -59,9 +62,9 @@ def check_form(module: type, name: str, options: dict[str, Any]) -> None:
         missing.append("`__call__`")
     if missing:
         raise InputError(f"{name} lacks {' and '.join(missing)}; fedlab_lite.nn.model says what a representation is")
-    for option in options:
-        choose(f"option of model {name}", option, options_of(module))
+    options = checked(f"model {name}", options, options_of(module))
     empty = inspect.Parameter.empty
     needed = [o for o in takes if o not in _NOT_OPTIONS and takes[o].default is empty and o not in options]
     if needed:
         raise InputError(f"{name} needs a value for {', '.join(needed)}; pass it, or give it a default in __init__")
+    return options

@@ -1,6 +1,6 @@
 """FedCR's encoders: networks whose features are Gaussians, with means and deviations per row."""
 
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -8,6 +8,7 @@ from flax import nnx
 
 from fedlab_lite.nn.cnn import CNN5
 from fedlab_lite.nn.mlp import MLP
+from fedlab_lite.util.fields import Count, Range
 
 LEAST = 1e-4  # smallest deviation, so that products of Gaussians stay finite
 
@@ -57,10 +58,10 @@ class GaussianMLP(Encoder):
         self,
         input_shape: tuple[int, ...],
         *,
-        width: int = 512,
-        depth: int = 4,
-        features: int = 128,
-        latent: int = 64,
+        width: Count = 512,
+        depth: Annotated[int, Range(0)] = 4,
+        features: Annotated[int, Range(0)] = 128,
+        latent: Count = 64,
         rngs: nnx.Rngs,
     ):
         super().__init__(MLP(input_shape, width=width, depth=depth, features=features, rngs=rngs), latent, rngs=rngs)
@@ -82,9 +83,9 @@ class GaussianCNN5(Encoder):
         self,
         input_shape: tuple[int, int, int],
         *,
-        channels: tuple[int, ...] = (),
-        features: int = 1024,
-        latent: int = 256,
+        channels: Annotated[tuple[int, ...], Range(1, empty=True)] = (),
+        features: Count = 1024,
+        latent: Count = 256,
         rngs: nnx.Rngs,
     ):
         super().__init__(CNN5(input_shape, channels=channels, features=features, rngs=rngs), latent, rngs=rngs)

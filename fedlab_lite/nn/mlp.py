@@ -2,11 +2,13 @@
 
 import math
 from itertools import pairwise
+from typing import Annotated
 
 import jax
 from flax import nnx
 
 from fedlab_lite.nn.layers import as_float
+from fedlab_lite.util.fields import Count, Range
 
 
 class MLP(nnx.Module):
@@ -19,9 +21,9 @@ class MLP(nnx.Module):
         self,
         input_shape: tuple[int, ...],
         *,
-        width: int = 512,
-        depth: int = 4,
-        features: int = 128,
+        width: Count = 512,
+        depth: Annotated[int, Range(0)] = 4,
+        features: Annotated[int, Range(0)] = 128,
         rngs: nnx.Rngs,
     ):
         sizes = [math.prod(input_shape), *[width] * depth, *([features] if features else [])]

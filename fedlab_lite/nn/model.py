@@ -5,7 +5,8 @@ This is the only file that splits and merges NNX modules. All other files see py
 
 A representation must be a Flax NNX module class, from the register or from a notebook cell, of this form:
 
-    __init__(self, input_shape, *, rngs, ...)  and its options, each with a default; it may also ask, by these names,
+    __init__(self, input_shape, *, rngs, ...)  and its options, each with a default and a type that may say a range, as
+                                               `Annotated[int, Range(1)]` does; it may also ask, by these names,
                                                for `num_classes`, and for `solve: Solve` if it finds an equilibrium
     features: int                              the length of what it gives, for a linear head;
     make_head(self, num_classes, *, rngs)      or, in its place, the module that is its head
@@ -83,7 +84,7 @@ class Model:
         and where input, representation and head do not fit together.
         """
         name = name or getattr(module, "__name__", str(module))
-        check_form(module, name, options)
+        options = check_form(module, name, options)
         model = cls(name, module, tuple(int(n) for n in input_shape), int(num_classes), tuple(sorted(options.items())))
         try:
             _parts(model)

@@ -16,6 +16,7 @@ from fedlab_lite.nn.resnet import ResNet, ResNet18
 from fedlab_lite.nn.transformer import DEQTransformer, Transformer
 from fedlab_lite.nn.vgg_alexnet import DNN, VGG11, AlexNet, AlexNetSmall
 from fedlab_lite.util import InputError, choose
+from fedlab_lite.util.fields import Allowed
 
 # FL-DEQ, Sec. IV-A: "10 fixed point iterations for the forward and backward passes", as many for every sample.
 _FL_SOLVE = {"gradient": "implicit", "max_iter": 10, "tol": 0.0, "backward_iter": 10, "backward_tol": 0.0}
@@ -50,11 +51,12 @@ MODELS: dict[str, tuple[type[nnx.Module], dict]] = {  # name: class, and options
 }
 
 
-def model_options(name: str) -> tuple[str, ...]:
-    """The names of the options of `make_model(name, ...)`, without input shape and number of classes."""
+def model_options(name: str) -> dict[str, Allowed]:
+    """The options of `make_model(name, ...)`, without input shape and number of classes, and what each may be."""
     choose("model", name, MODELS)
     module, defaults = MODELS[name]
-    return tuple(sorted(options_of(module) - ({"depth"} & defaults.keys())))  # where the name gives it
+    given = {"depth"} & defaults.keys()  # by the name
+    return {option: allowed for option, allowed in sorted(options_of(module).items()) if option not in given}
 
 
 def model_defaults(name: str) -> dict[str, Any]:

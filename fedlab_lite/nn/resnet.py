@@ -5,12 +5,14 @@ its shortcut where the shape changes. On CIFAR the shortcut has no parameters (e
 channels). Both end in two dense layers and a normalisation. Normalisation is per sample (see `layers.GroupNorm`).
 """
 
+from typing import Annotated
+
 import jax
 import jax.numpy as jnp
 from flax import nnx
 
 from fedlab_lite.nn.layers import Conv, GroupNorm, as_float, max_pool
-from fedlab_lite.util import InputError, choose
+from fedlab_lite.util.fields import Count, Counts, Range
 
 BLOCKS = {  # Table V, "Blocks / Group"
     "femnist": {14: (1, 2, 2, 1), 20: (2, 3, 2, 2), 34: (3, 4, 5, 3)},
@@ -71,13 +73,12 @@ class ResNet(nnx.Module):
         *,
         depth: int,
         num_classes: int,
-        family: str = "auto",
-        width: int = 0,
+        family: Annotated[str, ("auto", *BLOCKS)] = "auto",
+        width: Annotated[int, Range(0)] = 0,
         rngs: nnx.Rngs,
     ):
         if family == "auto":
             family = "femnist" if input_shape[-1] == 1 else "cifar100" if num_classes >= 100 else "cifar10"
-        choose("ResNet family", family, BLOCKS)
         width = width or STEM_WIDTH[family]
         femnist = family == "femnist"
         self.stem = Conv(input_shape[-1], width, rngs=rngs)
@@ -125,14 +126,11 @@ class ResNet18(nnx.Module):
         self,
         input_shape: tuple[int, int, int],
         *,
-        width: int = 64,
-        blocks: tuple[int, ...] = (2, 2, 2, 2),
-        stem: str = "cifar",
+        width: Count = 64,
+        blocks: Counts = (2, 2, 2, 2),
+        stem: Annotated[str, STEMS] = "cifar",
         rngs: nnx.Rngs,
     ):
-        choose("stem of ResNet-18", stem, STEMS)
-        if not blocks or min(blocks) < 1:
-            raise InputError(f"blocks of ResNet-18 are {blocks}; give the number of each group, at least one")
         self.large = stem == "imagenet"
         size, stride = (7, 2) if self.large else (3, 1)
         self.stem = Conv(input_shape[-1], width, size, stride, rngs=rngs)

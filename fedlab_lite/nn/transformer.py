@@ -21,6 +21,7 @@ from fedlab_lite.deq import Solution
 from fedlab_lite.nn.equilibrium_nets import Solve
 from fedlab_lite.nn.layers import dense, layer_norm
 from fedlab_lite.util import InputError
+from fedlab_lite.util.fields import Count, Rate
 
 SMALL = nnx.initializers.truncated_normal(0.02)
 
@@ -84,8 +85,6 @@ class UTLayers(nnx.Module):
     def __init__(self, count: int, width: int, *, heads: int, dropout: float, rngs: nnx.Rngs):
         if width % heads:
             raise InputError(f"width {width} cannot be divided among {heads} heads; choose a multiple of {heads}")
-        if not 0 <= dropout < 1:
-            raise InputError(f"dropout = {dropout}: must lie in [0, 1); 0 turns it off")
         normal = nnx.initializers.variance_scaling(2 / math.sqrt(count), "fan_in", "truncated_normal", batch_axis=0)
         weights = {
             "qkv": (width, 3 * width),
@@ -193,11 +192,11 @@ class Transformer(_Shared):
         self,
         input_shape: tuple[int],
         *,
-        depth: int,
+        depth: Count,
         num_classes: int,
-        width: int = 64,
-        heads: int = 4,
-        dropout: float = 0.1,
+        width: Count = 64,
+        heads: Count = 4,
+        dropout: Rate = 0.1,
         rngs: nnx.Rngs,
     ):
         super().__init__(input_shape, num_classes, depth - 1, width, heads=heads, dropout=dropout, rngs=rngs)
@@ -236,10 +235,10 @@ class DEQTransformer(_Shared):
         input_shape: tuple[int],
         *,
         num_classes: int,
-        layers: int = 4,
-        width: int = 64,
-        heads: int = 4,
-        dropout: float = 0.1,
+        layers: Count = 4,
+        width: Count = 64,
+        heads: Count = 4,
+        dropout: Rate = 0.1,
         solve: Solve,
         rngs: nnx.Rngs,
     ):

@@ -15,14 +15,15 @@ symmetric padding.
 from collections.abc import Sequence
 from itertools import pairwise
 from math import prod
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from flax import nnx
 
 from fedlab_lite.nn.layers import Conv, as_float, dropout, max_pool
-from fedlab_lite.util import InputError, choose
+from fedlab_lite.util import InputError
+from fedlab_lite.util.fields import Count, Range, Rate
 
 SPLITS = ("last", "classifier")
 SIDE = 32  # of the smallest image that is not empty after the pools
@@ -77,9 +78,6 @@ class _Network(nnx.Module):
     """
 
     def __init__(self, sizes: Sequence[int], rates: Sequence[float], own: int, *, rngs: nnx.Rngs):
-        for rate in rates:
-            if not 0 <= rate < 1:
-                raise InputError(f"dropout = {rate}: must be at least 0 and less than 1")
         cut = len(sizes) - own
         self.rates = tuple(rates)
         self.dense = Hidden(sizes[: cut + 1], rates[1 : cut + 1], rngs=rngs)
@@ -134,18 +132,15 @@ class _ConvNet(_Network):
         self,
         input_shape: tuple[int, int, int],
         *,
-        width: int = 64,
-        dropout: float = 0.2,
-        split: str = "last",
+        width: Count = 64,
+        dropout: Rate = 0.2,
+        split: Annotated[str, SPLITS] = "last",
         rngs: nnx.Rngs,
     ):
-        choose("split", split, SPLITS)
         if len(input_shape) != 3:
             raise InputError(
                 f"{type(self).__name__} takes pictures, of shape (height, width, colours), not {input_shape}"
             )
-        if width < 1:
-            raise InputError(f"width = {width}: the first convolution has at least 1 channel; 64 is the real network")
         channels = [width * layer.widths for layer in self.layers]
         rows, columns = (max(SIDE, side) for side in input_shape[:2])
         self.frame = rows - input_shape[0], columns - input_shape[1]
@@ -248,12 +243,11 @@ class DNN(_Network):
         self,
         input_shape: tuple[int, ...],
         *,
-        hidden: tuple[int, ...] = (512, 256, 128, 64),
-        dropout: float = 0.05,
-        split: str = "last",
+        hidden: Annotated[tuple[int, ...], Range(1, empty=True)] = (512, 256, 128, 64),
+        dropout: Rate = 0.05,
+        split: Annotated[str, SPLITS] = "last",
         rngs: nnx.Rngs,
     ):
-        choose("split", split, SPLITS)
         own = 1 if split == "last" else 2
         if len(hidden) < own:
             raise InputError(

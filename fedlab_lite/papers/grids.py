@@ -28,6 +28,7 @@ stands in the item itself is for all its presets; theirs is merged into it (base
 - A preset or a column has no run that its `without` names. A preset may be a list of tables like settings.
 - `hardware` is "2 CPU cores", of runs at paper "one GPU", where it is not said.
 - `final_states`: `compute` keeps them, so that `experiment.measured` need not train once more.
+- `reads`: further keys of the item and of its presets, which its notebook's cells read; any other key is an error.
 - `unstored`: the notebook trains and times in its own cells, so `make figures`, which may do neither, leaves it out.
 
 `[tables.<notebook>]` is a printed table: the label of each of its `columns`, and `rows` = [label, values...], "" where
@@ -44,6 +45,7 @@ from fedlab_lite.runs import PRESETS
 from fedlab_lite.util import InputError, choose
 
 PER_PRESET = ("minutes", "hardware", "part_of", "base", "runs", "columns", "without", "data")
+ABOUT = ("title", "claim", "question", "needs", "reading", "published", "reads", "final_states", "unstored", *PRESETS)
 Table = dict[str, Any]
 
 
@@ -58,12 +60,17 @@ def expand(content: Table) -> Table:
 
 
 def _item(stem: str, about: Table, shared: Table) -> Table:
+    known = {*PER_PRESET, *about.get("reads", ())}
+    for key in about:
+        choose(f"key of {stem}", key, known | {*ABOUT})
     of_all = {key: about[key] for key in PER_PRESET if key in about}
     result = {key: value for key, value in about.items() if key not in PER_PRESET}
     if "published" in about:
         result["published"] = [_row(stem, name, row) for name, row in about["published"].items()]
     for preset in PRESETS:
         own = _one(about.get(preset, {}), shared)
+        for key in own:
+            choose(f"key of {stem} at {preset}", key, known)
         table = of_all | own
         if isinstance(minutes := table.get("minutes"), dict):
             table["minutes"] = minutes.get(preset)

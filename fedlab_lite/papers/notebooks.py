@@ -17,9 +17,9 @@ from fedlab_lite.data import which
 from fedlab_lite.engine import setup
 from fedlab_lite.papers import presets, results
 from fedlab_lite.papers.presets import Item
-from fedlab_lite.runs import check, runner
+from fedlab_lite.runs import rule_of, runner
 from fedlab_lite.util import InputError, MissingDataError, NotStoredError, choose, files, progress
-from fedlab_lite.util.fields import check_type
+from fedlab_lite.util.fields import Allowed, check_value
 
 _TYPES = {kind.__name__: kind for kind in (int, float, str, bool, list, tuple, dict)}
 
@@ -72,17 +72,19 @@ def with_preset(file: Path, preset: str, values: Mapping[str, Any]) -> dict[str,
     return ({"preset": preset} if "preset" in parameters(file) else {}) | dict(values)
 
 
-def run_hints(item: Item, preset: str, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Parameters of an item's runs with their types; `values` may name another model or algorithm."""
+def run_rules(item: Item, preset: str, values: Mapping[str, Any]) -> dict[str, Allowed]:
+    """Parameters of an item's runs, and what each may be; `values` may name another model or algorithm."""
     kinds = {name: value for name, value in flat(values).items() if name in ("model", "algorithm")}
     return presets.parameters(*item, preset, **kinds)
 
 
-def hints(file: Path, values: Mapping[str, Any]) -> dict[str, Any]:
-    """All parameters of a notebook with their types: its own, and with `overrides` those of its runs."""
-    own = {name: parameter.hint for name, parameter in parameters(file).items()}
+def rules(file: Path, values: Mapping[str, Any]) -> dict[str, Allowed]:
+    """All parameters of a notebook, and what each may be: its own, and with `overrides` those of its runs."""
+    own = parameters(file)
     preset = values.get("preset") or presets.PRESETS[0]
-    return (run_hints(Item(file.parent.name, file.stem), preset, values) if "overrides" in own else {}) | own
+    runs = run_rules(Item(file.parent.name, file.stem), preset, values) if "overrides" in own else {}
+    rule = {name: runs[name].rule if name in runs else rule_of(name, hint) for name, (hint, _) in own.items()}
+    return runs | {name: Allowed(parameter.hint, rule[name]) for name, parameter in own.items()}
 
 
 def flat(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -93,13 +95,13 @@ def flat(values: Mapping[str, Any]) -> dict[str, Any]:
 def check_parameters(file: Path, values: Mapping[str, Any]) -> None:
     """Raise `InputError`, naming type and range, for a value that the notebook does not take (papermill only warns)."""
     if "overrides" in values:
-        check_type("overrides", values["overrides"], dict)
+        check_value("overrides", values["overrides"], dict)
     if "preset" in values:
-        check("preset", values["preset"], str, file.stem)
-    known = hints(file, values)
+        check_value(f"preset of {file.stem}", values["preset"], str, presets.PRESETS)
+    known = rules(file, values)
     for name, value in flat(values).items():
         choose(f"parameter of {file.stem}", name, known)
-        check(name, value, known[name], file.stem)
+        check_value(f"{name} of {file.stem}", value, *known[name])
 
 
 def cell_values(file: Path, values: Mapping[str, Any]) -> dict[str, Any]:
@@ -197,7 +199,7 @@ def produce(item: Item, preset: str, values: Mapping[str, Any], **options: Any) 
     """Compute the missing runs of an item and render its notebook; returns a one-line summary."""
     began = time.monotonic()
     check_parameters(path(item), with_preset(path(item), preset, values))
-    known = run_hints(item, preset, values)
+    known = run_rules(item, preset, values)
     run_values = {name: value for name, value in flat(values).items() if name in known}
     try:
         compute(item, preset, run_values, **options)

@@ -15,11 +15,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fedlab_lite.algorithms import algorithm_options
+from fedlab_lite.nn import model_options
 from fedlab_lite.papers.grids import expand, merged
-from fedlab_lite.runs import PRESETS, RANGES, Settings, check, model_option_types, setting_types
+from fedlab_lite.runs import PRESETS, Settings
 from fedlab_lite.util import InputError, choose, files
+from fedlab_lite.util.fields import Allowed, check_value, rules_of
 
-SETTINGS = {name: hint for name, hint in setting_types().items() if not name.endswith("_options")}
+SETTINGS = {name: allowed for name, allowed in rules_of(Settings).items() if not name.endswith("_options")}
 COURSE = "learn"  # no paper, but its chapters are items like theirs
 PAPERS = tuple(sorted(file.stem for file in Path(__file__).parent.glob("*.toml") if file.stem != COURSE))
 ALL = (*PAPERS, COURSE)
@@ -97,6 +99,8 @@ def preset_table(paper: str, stem: str, preset: str) -> dict[str, Any]:
         return table
     whole = item(paper, table["part_of"])[preset]
     without = [*whole.get("without", ()), *table.get("without", ())]
+    for name in table.get("columns", ()):
+        choose(f"column of {paper}/{table['part_of']} at {preset}", name, whole["columns"])
     columns = {name: whole["columns"][name] for name in table.get("columns", whole["columns"])}
     return whole | table | {"columns": columns, "without": without}
 
@@ -113,20 +117,19 @@ def estimate(paper: str, stem: str, preset: str) -> dict[str, Any]:
     }
 
 
-def _known(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Names and types that a run of this algorithm and model takes, options included."""
+def _known(values: Mapping[str, Any]) -> dict[str, Allowed]:
+    """What a run of this algorithm and model takes, options included, and what each value may be."""
     model, algorithm = (values.get(name, getattr(Settings, name)) for name in ("model", "algorithm"))
     for name, value in (("model", model), ("algorithm", algorithm)):
-        if not isinstance(value, str):
-            raise InputError(f"{name} must be of type str, got {value!r} ({type(value).__name__})")
-    return model_option_types(model) | algorithm_options(algorithm) | SETTINGS
+        check_value(name, value, *SETTINGS[name])
+    return model_options(model) | algorithm_options(algorithm) | SETTINGS
 
 
 def _settings(values: Mapping[str, Any]) -> Settings:
     """Settings from flat names: what is no setting is an option of the algorithm, of the model, or of both."""
     plain = {name: value for name, value in values.items() if name in SETTINGS}
     types = {
-        "model_options": model_option_types(plain.get("model", Settings.model)),
+        "model_options": model_options(plain.get("model", Settings.model)),
         "algorithm_options": algorithm_options(plain.get("algorithm", Settings.algorithm)),
     }
     options = {kind: {name: values[name] for name in names if name in values} for kind, names in types.items()}
@@ -142,18 +145,20 @@ def _flat_runs(paper: str, stem: str, preset: str) -> dict[str, tuple[dict[str, 
         values = merged(table.get("base", {}), values)
         common = {name: value for name, value in values.items() if name not in {"without", *runs}}
         without = {*table.get("without", ()), *values.get("without", ())}
+        for name in without:
+            choose(f"run of {paper}/{stem} at {preset}, to leave out,", name, runs)
         for name, own in runs.items():
             if name not in without:
                 result[f"{column}/{name}" if column else name] = common, own | values.get(name, {})
     return result
 
 
-def parameters(paper: str, stem: str, preset: str, **overrides: Any) -> dict[str, Any]:
-    """What some run of the item takes: settings, and options of its model and algorithm, with their types.
+def parameters(paper: str, stem: str, preset: str, **overrides: Any) -> dict[str, Allowed]:
+    """What some run of the item takes: settings, and options of its model and algorithm, and what each may be.
 
     `overrides`: another model or algorithm, whose options it then is.
     """
-    known: dict[str, Any] = {}
+    known: dict[str, Allowed] = {}
     for common, own in _flat_runs(paper, stem, preset).values():
         known |= _known(common | own | overrides)
     return known
@@ -173,16 +178,15 @@ def settings(paper: str, stem: str, preset: str, /, **overrides) -> dict[str, Se
     for name, (common, own) in _flat_runs(paper, stem, preset).items():
         values = common | own | overrides
         takes = _known(values)
-        for option in overrides.keys() & takes.keys() & RANGES.keys():
-            check(option, overrides[option], takes[option])
         for option in own:
             choose(f"option of run {name!r} of {where}", option, takes)
         offered |= common.keys()
         used |= values.keys() & takes.keys()
         known |= takes.keys()
         result[name] = _settings({option: value for option, value in values.items() if option in takes})
+    runs = preset_table(paper, stem, preset).get("runs", {})
     for option in sorted(offered - used) if result else ():
-        choose(f"parameter of {where}", option, known)
+        choose(f"parameter of {where}", option, known | runs.keys())
     return result
 
 

@@ -8,29 +8,30 @@ from typing import Any
 from fedlab_lite.algorithms import algorithm_defaults, algorithm_options, make_algorithm
 from fedlab_lite.data import PARTITIONS, which
 from fedlab_lite.engine import FUSIONS, GRAPHS, Budget, Channel
-from fedlab_lite.nn import MODELS, model_defaults
-from fedlab_lite.runs.checks import RANGES, check
+from fedlab_lite.nn import model_defaults, model_options
 from fedlab_lite.util import InputError, choose
-from fedlab_lite.util.fields import check_type, hints_of, normal
+from fedlab_lite.util.fields import (
+    LARGEST,
+    Allowed,
+    check_fields,
+    check_value,
+    checked,
+    like,
+    normal,
+    one_of,
+    ranged,
+    rules_of,
+)
 
 Options = tuple[tuple, ...]  # sorted pairs (name, value)
 
 
-def model_option_types(name: str) -> dict[str, type]:
-    """The options of a model and their types, taken from their defaults."""
-    choose("model", name, MODELS)
-    return {option: type(default) for option, default in model_defaults(name).items()}
-
-
-def _options(kind: str, name: str, options, types: Mapping[str, type]) -> Options:
+def _options(kind: str, name: str, options: Any, known: Mapping[str, Allowed]) -> Options:
     try:
         pairs = dict(options)
     except (TypeError, ValueError) as error:
         raise InputError(f"{kind}_options are a dictionary, or pairs (name, value), not {options!r}") from error
-    for option, value in pairs.items():
-        choose(f"option of {kind} {name}", option, types)
-        check_type(f"{option} of {kind} {name}", value, types[option])
-    return tuple(sorted((option, normal(value, types[option])) for option, value in pairs.items()))
+    return tuple(sorted(checked(f"{kind} {name}", pairs, known).items()))
 
 
 @dataclass(frozen=True)
@@ -48,65 +49,74 @@ class Settings:
     """
 
     dataset: str = "glyphs"  # embedded ('digits', 'textures', ...), published, or <name>.npz in FEDLAB_DATA
-    partition: str = "natural"  # 'iid', 'by_label', 'by_class_cycle', 'dirichlet', 'dirichlet_capped', 'natural'
-    num_clients: int = 20
-    unseen_clients: int = 0  # clients, drawn at random, that do not train and join when the others are judged
-    classes_per_client: int = 2  # for 'by_label' and 'by_class_cycle'
-    alpha: float = 0.5  # for 'dirichlet' and 'dirichlet_capped'
-    train_size: int | None = None  # training rows over all clients; None: all available rows
-    test_size: int | None = None
+    partition: str = one_of("natural", *PARTITIONS)
+    num_clients: int = ranged(20, 1)
+    unseen_clients: int = ranged(
+        0, 0
+    )  # clients, drawn at random, that do not train and join when the others are judged
+    classes_per_client: int = ranged(2, 1)  # for 'by_label' and 'by_class_cycle'
+    alpha: float = ranged(0.5, 0, above=True)  # for 'dirichlet' and 'dirichlet_capped'
+    train_size: int | None = ranged(None, 1)  # training rows over all clients; None: all available rows
+    test_size: int | None = ranged(None, 1)
     common_test: bool = False  # every client is judged on all test rows
-    validation_size: float = 0.0  # share of every client's training rows that is held out, to tune by
+    validation_size: float = ranged(
+        0.0, 0, 1, below=True
+    )  # share of every client's training rows that is held out, to tune by
     judge_training: bool = False  # judge every client's model on its training rows as well: '<metric>_training'
-    shared_size: int = 0  # |D_s|, training rows held out as a set that all clients share, without labels
-    shared_alpha: float = 0.0  # their label mix: 0: that of the data; else drawn from Dir(shared_alpha)
-    data_seed: int = 0  # draws data and partition
+    shared_size: int = ranged(0, 0)  # |D_s|, training rows held out as a set that all clients share, without labels
+    shared_alpha: float = ranged(0.0, 0)  # their label mix: 0: that of the data; else drawn from Dir(shared_alpha)
+    data_seed: int = ranged(0, 0, LARGEST)  # draws data and partition
     model: str = "mlp"
     model_options: Options = ()  # pairs, or a dictionary
     algorithm: str = "fedavg"
     algorithm_options: Options = ()
-    num_rounds: int = 10  # T, communication rounds
-    cohort_size: int | None = None  # |S_t|, clients per round; None: all
-    budgets: tuple[int, ...] = ()  # k_n, solver iterations that each client can afford; (): the model's max_iter
-    graph: str = ""  # links between clients, without a server: 'ring', 'star', 'random', 'complete'; '': a server
-    num_edges: int | None = None  # of a 'random' graph; None: as many as the ring
-    edge_probability: float | None = None  # of a 'random' graph, in place of num_edges
-    graph_seed: int = 0  # draws a 'random' graph
-    fusion: str = "own"  # weights of clients in the average: 'own' (the algorithm's), or another rule of `fusion`
-    message_clip: float | None = None  # longest message, in L2 norm; None: no limit
-    message_noise: float | None = None  # Gaussian noise on messages, its standard deviation in units of message_clip
-    message_bits: int | None = None  # bits per number of a message; None: not quantised
-    message_loss: float | None = None  # probability that a message does not arrive
-    privacy_budget: tuple[float, ...] = ()  # (epsilon, delta) for all of a client's messages; then a run stops
-    eval_every: int = 1  # rounds between evaluations; the last round is always evaluated
-    seeds: tuple[int, ...] = (0,)  # one trajectory per seed: it draws initial params, cohorts and the order of rows
+    num_rounds: int = ranged(10, 0)  # T, communication rounds
+    cohort_size: int | None = ranged(None, 1)  # |S_t|, clients per round; None: all
+    budgets: tuple[int, ...] = ranged(
+        (), 1, empty=True
+    )  # k_n, solver iterations that each client can afford; (): the model's max_iter
+    graph: str = one_of("", *GRAPHS, "")  # links between clients, without a server; '': a server
+    num_edges: int | None = ranged(None, 1)  # of a 'random' graph; None: as many as the ring
+    edge_probability: float | None = ranged(None, 0, 1)  # of a 'random' graph, in place of num_edges
+    graph_seed: int = ranged(0, 0, LARGEST)  # draws a 'random' graph
+    fusion: str = one_of("own", *FUSIONS)  # weights of clients in the average; 'own': the algorithm's
+    message_clip: float | None = like(Channel, "clip")  # longest message, in L2 norm; None: no limit
+    message_noise: float | None = like(
+        Channel, "noise"
+    )  # Gaussian noise on messages, its standard deviation in units of message_clip
+    message_bits: int | None = like(Channel, "bits")  # bits per number of a message; None: not quantised
+    message_loss: float | None = like(Channel, "loss")  # probability that a message does not arrive
+    privacy_budget: tuple[float, ...] = ranged(
+        (), 0, above=True, empty=True
+    )  # (epsilon, delta) for all of a client's messages; then a run stops
+    eval_every: int = ranged(1, 1)  # rounds between evaluations; the last round is always evaluated
+    seeds: tuple[int, ...] = ranged(
+        (0,), 0, LARGEST
+    )  # one trajectory per seed: it draws initial params, cohorts and the order of rows
 
     def __new__(cls, *values, **named):
         """Refuse unknown names here with `InputError`; the dataclass's own `__init__` would raise a `TypeError`."""
         for name in named:
-            choose("setting", name, setting_types())
+            choose("setting", name, rules_of(Settings))
         return super().__new__(cls)
 
     def __post_init__(self):
-        model_types = model_option_types(self.model) if isinstance(self.model, str) else {}
-        algorithm_types = algorithm_options(self.algorithm) if isinstance(self.algorithm, str) else {}
-        new = {
-            "model_options": _options("model", self.model, self.model_options, model_types),
-            "algorithm_options": _options("algorithm", self.algorithm, self.algorithm_options, algorithm_types),
-        }
+        for kind, known in (("model", model_options), ("algorithm", algorithm_options)):
+            name, options = getattr(self, kind), f"{kind}_options"
+            check_value(kind, name, str)
+            object.__setattr__(self, options, _options(kind, name, getattr(self, options), known(name)))
+        check_fields(self)
         for field in fields(self):
-            value = new.get(field.name, getattr(self, field.name))
-            (check if field.name in RANGES else check_type)(field.name, value, field.type)
-            object.__setattr__(self, field.name, normal(value, field.type))
+            object.__setattr__(self, field.name, normal(getattr(self, field.name), rules_of(Settings)[field.name].hint))
         if not self.graph:
             object.__setattr__(self, "edge_probability", None)  # has no effect, so it is not part of a run's name
-        make_algorithm(self.algorithm, **dict(self.algorithm_options))
-        self._check_ranges()
-
-    def _check_ranges(self) -> None:
         which.check(self.dataset)
-        choose("partition", self.partition, PARTITIONS)
+        make_algorithm(self.algorithm, **dict(self.algorithm_options))
         self.channel()
+        self.privacy()
+        self._check_clients()
+
+    def _check_clients(self) -> None:
         if self.unseen_clients >= self.num_clients:
             raise InputError(
                 f"unseen_clients is {self.unseen_clients} of {self.num_clients} clients; at least one must train, "
@@ -117,15 +127,11 @@ class Settings:
             raise InputError(
                 f"cohort_size {self.cohort_size} is more than the {training} clients that train; None takes all of them"
             )
-        if self.budgets and (len(self.budgets) != self.num_clients or min(self.budgets) < 1):
+        if self.budgets and len(self.budgets) != self.num_clients:
             raise InputError(
                 f"budgets are {list(self.budgets)}; give one number of solver iterations, 1 or more, to each of the "
                 f"{self.num_clients} clients, or none at all"
             )
-        self.privacy()
-        choose("fusion", self.fusion, FUSIONS)
-        if self.graph:
-            choose("graph", self.graph, GRAPHS)
         if len(set(self.seeds)) != len(self.seeds):
             raise InputError(f"seeds must be different from each other, got {self.seeds}")
 
@@ -188,8 +194,3 @@ class Settings:
     def describe(self) -> str:
         """A short description for a progress bar."""
         return f"{self.algorithm} · {self.model} · {self.dataset}"
-
-
-def setting_types() -> dict[str, Any]:
-    """The names and types of the settings themselves, without options of models and algorithms."""
-    return hints_of(Settings)

@@ -18,7 +18,7 @@ from fedlab_lite.engine import History
 from fedlab_lite.runs import runner
 from fedlab_lite.runs.settings import Settings
 from fedlab_lite.util import InputError, choose
-from fedlab_lite.util.fields import check_type
+from fedlab_lite.util.fields import Range, check_value
 
 Spaces = Mapping[str, Sequence[float]]  # option: (low, high)
 
@@ -88,9 +88,7 @@ def tune(
       (2, True)
     """
     for name, value, least in (("num_trials", num_trials, 1), ("batch", batch, 1), ("seed", seed, 0)):
-        check_type(name, value, int)
-        if value < least:
-            raise InputError(f"{name} must be at least {least}, got {value}")
+        check_value(name, value, int, Range(least))
     settings = held_out(settings)
     space = _distributions(settings, spaces)
     optuna.logging.set_verbosity(optuna.logging.WARNING)
@@ -107,13 +105,13 @@ def tune(
 
 
 def _distributions(settings: Settings, spaces: Spaces) -> dict[str, FloatDistribution]:
-    hints = algorithm_options(settings.algorithm)
-    floats = [name for name, hint in hints.items() if hint in (float, float | None)]
+    options = algorithm_options(settings.algorithm)
+    floats = [name for name, allowed in options.items() if allowed.hint in (float, float | None)]
     if not spaces:
         raise InputError(f"nothing to search; {settings.algorithm} has the options {', '.join(floats)}")
     for name, ends in spaces.items():
         choose(f"float option of algorithm {settings.algorithm}", name, floats)
-        check_type(f"the range of {name}", ends, tuple[float, ...])
+        check_value(f"the range of {name}", ends, tuple[float, ...])
         if len(ends) != 2 or not 0 < ends[0] < ends[1] < math.inf:
             raise InputError(
                 f"the range of {name} is {list(ends)}; give [low, high] with 0 < low < high, the search is logarithmic"

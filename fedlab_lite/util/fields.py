@@ -1,17 +1,19 @@
-"""Checks of types and ranges: for the fields of a dataclass, by their metadata, and for any single value.
+"""Checks of types and ranges: of a dataclass's fields, a function's parameters, and any single value.
 
-None is always in range where the type allows it. A list is in range if it is not empty and all its numbers are in
-range. NaN and infinity are never in range, nor is a whole number that JAX's int32 cannot hold.
+A rule stands in a field's metadata (`ranged`, `one_of`) or in a parameter's annotation, as `Annotated[int, Range(1)]`.
+None is always in range where the type allows it. A list is in range if all its numbers are. It must not be empty,
+unless its range says so. NaN and infinity are never in range, nor is a whole number that JAX's int32 cannot hold.
 """
 
+import inspect
 import math
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import field, fields
 from functools import cache
-from typing import Any, NamedTuple, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, NamedTuple, Union, get_args, get_origin, get_type_hints
 
-from fedlab_lite.util.errors import InputError, did_you_mean
+from fedlab_lite.util.errors import InputError, choose, did_you_mean
 
 LARGEST = 2**31 - 1  # the largest whole number that JAX's int32 holds
 
@@ -19,7 +21,7 @@ _UNIONS = (types.UnionType, Union)
 
 
 class Range(NamedTuple):
-    """The numbers from `low` to `high`; `above` excludes `low`, `below` excludes `high`.
+    """The numbers from `low` to `high`; `above` excludes `low`, `below` excludes `high`; `empty` allows empty lists.
 
     >>> str(Range(1)), str(Range(0, above=True)), str(Range(0, 1)), str(Range(0, 1, above=True))
     ('at least 1', 'above 0', '0 to 1', 'above 0 and at most 1')
@@ -29,6 +31,7 @@ class Range(NamedTuple):
     high: float = math.inf
     above: bool = False
     below: bool = False
+    empty: bool = False
 
     def holds(self, value: float) -> bool:
         low, high = value > self.low if self.above else value >= self.low, value <= self.high
@@ -48,6 +51,17 @@ class Range(NamedTuple):
 FINITE = Range(-math.inf)
 Rule = Range | tuple[str, ...] | None  # a range of numbers, or the allowed words; None: only the type is checked
 
+Count = Annotated[int, Range(1)]  # types of a network's options
+Counts = Annotated[tuple[int, ...], Range(1)]
+Rate = Annotated[float, Range(0, 1, below=True)]
+
+
+class Allowed(NamedTuple):
+    """What a value may be: its type and its rule."""
+
+    hint: Any
+    rule: Rule = None
+
 
 def ranged(
     default: Any,
@@ -56,14 +70,15 @@ def ranged(
     *,
     above: bool = False,
     below: bool = False,
+    empty: bool = False,
     static: bool = False,
 ) -> Any:
     """A dataclass field with a default and a `Range`; a `static` field is a constant of a compiled round."""
-    return field(default=default, metadata={"rule": Range(low, high, above, below), "static": static})
+    return field(default=default, metadata={"rule": Range(low, high, above, below, empty), "static": static})
 
 
 def one_of(default: str, *words: str) -> Any:
-    """A dataclass field with a default, whose value is the default or another one of `words`.
+    """A dataclass field with a default, whose value is the default or another one of `words`, shown in their order.
 
     >>> from dataclasses import dataclass
     >>> @dataclass
@@ -73,37 +88,79 @@ def one_of(default: str, *words: str) -> Any:
     Traceback (most recent call last):
     fedlab_lite.util.errors.InputError: pace of Walk must be one of slow, fast, got 'fats'; did you mean 'fast'?
     """
-    return field(default=default, metadata={"rule": tuple(dict.fromkeys((default, *words)))})
+    return field(default=default, metadata={"rule": words if default in words else (default, *words)})
+
+
+def like(record: Any, name: str) -> Any:
+    """A dataclass field with the default and the rule of the field `name` of another dataclass."""
+    other = record.__dataclass_fields__[name]
+    return field(default=other.default, metadata=other.metadata)
+
+
+def _allowed(owner: Any, what: str) -> dict[str, Allowed]:
+    """What the annotations of a class or a function allow; a number without a rule must be finite."""
+    try:
+        hints, written = get_type_hints(owner), get_type_hints(owner, include_extras=True)
+    except NameError as error:
+        raise InputError(f"the types of {owner.__qualname__}'s {what} cannot be read: {error}") from error
+    found = {}
+    for name, hint in hints.items():
+        kinds = [kind for kind in (written[name], *get_args(written[name])) if get_origin(kind) is Annotated]
+        plain = FINITE if {int, float} & set(kinds_of(hint)) else None
+        notes = [note for kind in kinds for note in kind.__metadata__ if isinstance(note, tuple)]
+        found[name] = Allowed(hint, next(iter(notes), plain))
+    return found
 
 
 @cache
-def hints_of(record: type) -> dict[str, Any]:
-    """The types of a dataclass's fields, by name.
+def rules_of(record: type) -> dict[str, Allowed]:
+    """What the fields of a dataclass may be, by name.
 
     Types written as text are resolved, such as those under `from __future__ import annotations`. Raises `InputError`
     for a type that its module does not define.
     """
-    try:
-        hints = get_type_hints(record)
-    except NameError as error:
-        raise InputError(f"the types of {record.__name__}'s fields cannot be read: {error}") from error
-    return {each.name: hints[each.name] for each in fields(record)}
+    known = _allowed(record, "fields")
+    return {
+        each.name: Allowed(known[each.name].hint, each.metadata.get("rule", known[each.name].rule))
+        for each in fields(record)
+    }
 
 
 @cache
-def rules_of(record: type) -> dict[str, Rule]:
-    """The rules of a dataclass's fields, set by `ranged` or `one_of`; a number without a rule must be finite."""
-    numbers = {name for name, hint in hints_of(record).items() if {int, float} & set(kinds_of(hint))}
-    plain = {name: FINITE if name in numbers else None for name in hints_of(record)}
-    return plain | {each.name: each.metadata["rule"] for each in fields(record) if "rule" in each.metadata}
+def parameters_of(function: Callable) -> dict[str, Allowed]:
+    """What the parameters of a function may be, by name; one without a type may be anything. See `rules_of`.
+
+    >>> def tree(height: Count, name="oak"): ...
+    >>> parameters_of(tree)["height"].rule == Range(1), parameters_of(tree)["name"]
+    (True, Allowed(hint=typing.Any, rule=None))
+    """
+    known = _allowed(function, "parameters")
+    return {name: known.get(name, Allowed(Any)) for name in inspect.signature(function).parameters}
+
+
+def hints_of(record: type) -> dict[str, Any]:
+    """The types of a dataclass's fields, by name, as `rules_of` reads them."""
+    return {name: allowed.hint for name, allowed in rules_of(record).items()}
 
 
 def check_fields(record: Any, where: str = "", known: Callable[[Any], bool] = lambda value: True) -> None:
     """Raise `InputError` for a value that breaks its field's type or rule; `known` selects the values to check."""
-    rules = rules_of(type(record))
-    for name, hint in hints_of(type(record)).items():
+    for name, allowed in rules_of(type(record)).items():
         if known(getattr(record, name)):
-            check_value(f"{name} of {where}" if where else name, getattr(record, name), hint, rules[name])
+            check_value(f"{name} of {where}" if where else name, getattr(record, name), *allowed)
+
+
+def checked(where: str, options: Mapping[str, Any], known: Mapping[str, Allowed]) -> dict[str, Any]:
+    """Options in their normal form. Raises `InputError` for one that is not known, or breaks its type or rule.
+
+    >>> checked("model net", {"width": 0}, {"width": Allowed(int, Range(1))})
+    Traceback (most recent call last):
+    fedlab_lite.util.errors.InputError: width of model net must be of type int, at least 1, got 0 (int)
+    """
+    for name, value in options.items():
+        choose(f"option of {where}", name, known)
+        check_value(f"{name} of {where}", value, *known[name])
+    return {name: normal(value, known[name].hint) for name, value in options.items()}
 
 
 def fits(value, hint) -> bool:
@@ -122,17 +179,16 @@ def fits(value, hint) -> bool:
         return value is None
     if hint in (int, float) and isinstance(value, bool):
         return False
-    return isinstance(value, int | float if hint is float else origin or hint)
+    kind = int | float if hint is float else origin or hint
+    return hint is Any or not isinstance(kind, type | types.UnionType) or isinstance(value, kind)
 
 
 def type_name(hint) -> str:
+    if get_origin(hint) in _UNIONS:
+        return " | ".join(map(type_name, get_args(hint)))
+    if hint is types.NoneType:
+        return "None"
     return hint.__name__ if isinstance(hint, type) and not get_args(hint) else str(hint)
-
-
-def check_type(name: str, value, hint, allowed: str = "") -> None:
-    """Raise `InputError` unless `value` is of type `hint`; `allowed` describes further conditions in the message."""
-    if not fits(value, hint):
-        raise _wrong(name, value, hint, allowed)
 
 
 def check_value(name: str, value: Any, hint: Any, rule: Rule = None) -> None:
@@ -142,20 +198,22 @@ def check_value(name: str, value: Any, hint: Any, rule: Rule = None) -> None:
     Traceback (most recent call last):
     fedlab_lite.util.errors.InputError: lr must be of type float | None, above 0, got 0.0 (float)
     """
-    if not isinstance(rule, Range):
-        allowed = f"one of {', '.join(rule)}" if rule else ""
-        check_type(name, value, hint, allowed)
-        if rule and value is not None and value not in rule:
-            raise InputError(f"{name} must be {allowed}, got {value!r}{did_you_mean(value, rule)}")
-        return
     several = isinstance(value, list | tuple)
-    numbers = value if several else [] if value is None else [value]
-    allowed = f"not empty, each {rule}" if several or list in kinds_of(hint) else str(rule)
-    check_type(name, value, hint, allowed)
-    if any(isinstance(number, int) and number > LARGEST for number in numbers):
-        raise _wrong(name, value, hint, f"{allowed}; no whole number above 2^31 - 1")
-    if (several and not value) or not all(map(rule.holds, numbers)):
+    if isinstance(rule, Range):
+        each = f"each {rule}" if rule.empty else f"not empty, each {rule}"
+        allowed = each if several or {list, tuple} & set(kinds_of(hint)) else str(rule)
+    else:
+        allowed = f"one of {', '.join(word or repr(word) for word in rule)}" if rule else ""
+    if not fits(value, hint):
         raise _wrong(name, value, hint, allowed)
+    if isinstance(rule, Range):
+        numbers = value if several else [] if value is None else [value]
+        if any(isinstance(number, int) and number > LARGEST for number in numbers):
+            raise _wrong(name, value, hint, f"{allowed}; no whole number above 2^31 - 1")
+        if (several and not value and not rule.empty) or not all(map(rule.holds, numbers)):
+            raise _wrong(name, value, hint, allowed)
+    elif rule and value is not None and value not in rule:
+        raise InputError(f"{name} must be {allowed}, got {value!r}{did_you_mean(value, rule)}")
 
 
 def _wrong(name: str, value: Any, hint: Any, allowed: str) -> InputError:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from fedlab_lite.algorithms import make_algorithm
 from fedlab_lite.algorithms.dispfl import erk, largest, renew
-from fedlab_lite.engine import Channel, evaluate, make_graph
+from fedlab_lite.engine import Channel, evaluate, make_graph, mix
 from fedlab_lite.util import InputError
 
 TARGETS = np.array([1.0, 5.0, 3.0])
@@ -90,6 +90,7 @@ def test_deprls_workers_share_phi_and_have_heads_of_their_own():
     jax.tree.map(np.testing.assert_array_equal, same["thetas"], state["thetas"])
 
 
+@pytest.mark.slow
 def test_steps_and_passes_of_the_head_agree_where_they_are_the_same():
     """One step on all rows is one pass, whether every row is represented first or not."""
     problem = blobs(sizes=[8, 8, 8])
@@ -140,15 +141,15 @@ def test_mixing_keeps_what_all_have_in_common(channel):
     assert ((mixed["b"] >= 0) & (mixed["b"] <= 4)).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mixing", ["metropolis", "uniform", "neighbour_mean"])
 def test_a_sparse_graph_mixes_like_a_dense_one(mixing):
     graph = make_graph("random", 60, num_edges=80, seed=3)
     assert graph.neighbours.shape == (60, int(graph.degree.max()))
-    problem = replace(quadratic_problem(np.zeros(60), [1] * 60), graph=graph)
     matrix = getattr(graph, mixing)
     stacked = {"narrow": jax.random.normal(KEY, (60, 7)), "half": jnp.arange(60, dtype=jnp.bfloat16)}
-    sparse = jax.jit(lambda problem, matrix: problem.over_links(matrix, stacked))(problem, matrix)
-    dense = replace(problem, graph=replace(graph, neighbours=None)).over_links(jnp.asarray(matrix), stacked)
+    sparse = jax.jit(mix)(matrix, stacked, graph.neighbours)
+    dense = mix(matrix, stacked)
     np.testing.assert_allclose(sparse["narrow"], dense["narrow"], atol=1e-6)
     assert sparse["half"].dtype == jnp.bfloat16
     np.testing.assert_allclose(sparse["half"].astype(float), dense["half"].astype(float), rtol=0.01)
@@ -258,6 +259,7 @@ def test_erk_keeps_the_density_of_the_whole(shapes, density):
     assert np.ptp(ratios or [0]) <= 1e-6 * max(ratios or [1])
 
 
+@pytest.mark.slow
 def test_dispfl_averages_over_those_who_hold_a_number():
     """No training (lr = 0) and no renewal: one exchange on a star, against NumPy; then the masks stay full."""
     problem = replace(blobs(num_clients=4, sizes=[5] * 4, depth=0, features=4), graph=make_graph("star", 4))
@@ -277,6 +279,7 @@ def test_dispfl_averages_over_those_who_hold_a_number():
     assert counts == jax.tree.map(lambda n: [n] * 4, kept)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("regrow", ["gradient", "random"])
 def test_dispfls_density_is_constant_while_masks_move(regrow):
     problem = blobs(num_clients=3, sizes=[9, 6, 7])
@@ -293,6 +296,7 @@ def test_dispfls_density_is_constant_while_masks_move(regrow):
         jax.tree.map(lambda w, m: np.testing.assert_array_equal(w[~m], 0), state["client_params"], state["masks"])
 
 
+@pytest.mark.slow
 def test_dispfls_masks_at_the_start():
     problem = blobs(num_clients=3, sizes=[9, 6, 7])
     for start, differ in (("different", True), ("same", False)):

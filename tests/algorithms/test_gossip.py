@@ -78,6 +78,7 @@ def test_dfedadmm_by_hand():
     np.testing.assert_allclose(state["duals"]["head"]["w"], p, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_without_neighbours_pull_nothing_but_the_mean_is_kept():
     """On a regular graph averaging keeps the mean of all devices."""
     problem = blobs()
@@ -122,6 +123,7 @@ def test_a_multiplier_that_forgets_at_once_doubles_cmfds_pull():
     np.testing.assert_allclose(target - outputs, 2 * (cmfd - outputs), atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["cmfd", "fedf_admm"])
 def test_sharing_params_or_outputs_is_the_same_but_for_bytes(name):
     problem = blobs()
@@ -134,6 +136,7 @@ def test_sharing_params_or_outputs_is_the_same_but_for_bytes(name):
     assert message_bytes(problem, algorithm) == {"up": params, "down": params}
 
 
+@pytest.mark.slow
 def test_distillation_is_a_step_on_half_the_squared_distance():
     """One full batch over D_s: w - rho grad (1/2) mean ||f - target||^2, against autodiff."""
     problem = blobs()
@@ -151,6 +154,7 @@ def test_distillation_is_a_step_on_half_the_squared_distance():
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), got, want)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["cmfd", "fedf_admm"])
 def test_devices_that_hold_one_class_learn_all_of_them(name):
     """What no averaging of labels could tell them comes through outputs on the shared set."""
@@ -204,6 +208,7 @@ def test_a_shared_set_is_held_out_and_the_test_rows_are_common():
     assert skewed.fingerprint() != data.fingerprint()
 
 
+@pytest.mark.slow
 def test_common_rows_judge_as_copies_of_them_would():
     problem = build_problem(Settings(**TINY, **SHARED, algorithm="fedf_admm"))
     copies = {name: np.repeat(getattr(problem.data, name), 4, axis=0) for name in ("test_x", "test_y", "test_size")}

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from helpers import KEY, assert_equal, blobs, cohort_of, init, largest_gap, quadratic_problem, run_rounds, step
+from helpers import KEY, assert_equal, blobs, cohort_of, common_problem, init, largest_gap, quadratic_problem, step
 
 from fedlab_lite.algorithms import ALGORITHMS, FedAvg, FedBABU, Local, algorithm_options, make_algorithm
 from fedlab_lite.engine import Algorithm, Channel, train
@@ -20,14 +20,6 @@ ADAM = optax.adam(0.01)
 SERVER = [name for name, cls in ALGORITHMS.items() if "server_optimizer" in {field.name for field in fields(cls)}]
 
 
-def problem_for(name):
-    small = {"width": 4, "depth": 1, "features": 4}
-    sizes = [9, 14, 10, 12, 11]
-    return (
-        blobs(sizes=sizes, model="gaussian_mlp", **small, latent=2) if name == "fedcr" else blobs(sizes=sizes, **small)
-    )
-
-
 def plain(name):
     """An algorithm with one step size for all that a client trains by gradients, for one epoch."""
     cls = ALGORITHMS[name]
@@ -36,16 +28,25 @@ def plain(name):
     )
 
 
-@pytest.mark.parametrize("name", ALGORITHMS)
+@pytest.fixture(scope="class")
+def start(name):
+    """A first state, and what a round without optimisers makes of it."""
+    problem, algorithm = common_problem(name), plain(name)
+    state = init(algorithm, problem)
+    return state, step(algorithm, problem, state, cohort_of(algorithm, problem, COHORT))
+
+
+@pytest.mark.parametrize("name", ALGORITHMS, scope="class")
 class TestEveryAlgorithm:
-    def test_takes_an_optimizer_for_its_clients(self, name):
+    @pytest.mark.slow
+    def test_takes_an_optimizer_for_its_clients(self, name, start):
         """optax' SGD gives what the hyper-parameters give; Adam moves otherwise."""
-        problem, algorithm = problem_for(name), plain(name)
+        problem, algorithm, (before, want) = common_problem(name), plain(name), start
+        cohort = cohort_of(algorithm, problem, COHORT)
         sgd = optax.sgd(LR, momentum=algorithm.momentum)  # DFedAvgM has some
-        want = run_rounds(algorithm, problem, 1, COHORT)
-        got = run_rounds(replace(algorithm, optimizer=sgd), problem, 1, COHORT)
+        got = step(replace(algorithm, optimizer=sgd), problem, before, cohort)
         jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6), got, want)
-        adam = run_rounds(replace(algorithm, optimizer=ADAM), problem, 1, COHORT)
+        adam = step(replace(algorithm, optimizer=ADAM), problem, before, cohort)
         assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(adam))
         assert largest_gap(adam, want) > 1e-3
 
@@ -67,17 +68,19 @@ class TestEveryAlgorithm:
         assert all(sum(issubclass(base, Algorithm) for base in cls.__bases__) <= 1 for cls in kinds)
 
 
-@pytest.mark.parametrize("name", SERVER)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SERVER, scope="class")
 class TestEveryServer:
-    def test_sgd_at_1_is_the_plain_mean(self, name):
-        problem, algorithm = problem_for(name), plain(name)
-        want = run_rounds(algorithm, problem, 1, COHORT)
-        got = run_rounds(replace(algorithm, server_optimizer=optax.sgd(1.0)), problem, 1, COHORT)
+    def test_sgd_at_1_is_the_plain_mean(self, name, start):
+        problem, algorithm, (before, want) = common_problem(name), plain(name), start
+        with_server = replace(algorithm, server_optimizer=optax.sgd(1.0))
+        empty = jax.eval_shape(with_server.init, problem, KEY)["server"]  # SGD keeps nothing
+        got = step(with_server, problem, before | {"server": empty}, COHORT)
         assert not jax.tree.leaves(got.pop("server"))
         jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), got, want)
 
     def test_adam_moves_by_its_step_size_and_keeps_its_moments(self, name):
-        problem, algorithm = problem_for(name), replace(plain(name), server_optimizer=ADAM)
+        problem, algorithm = common_problem(name), replace(plain(name), server_optimizer=ADAM)
         before = init(algorithm, problem)
         after = step(algorithm, problem, before, COHORT)
         shapes = [jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype), state) for state in (before, after)]
@@ -87,7 +90,7 @@ class TestEveryServer:
         assert largest_gap(before["server"], after["server"]) > 0
 
     def test_stays_where_nothing_arrives(self, name):
-        problem, algorithm = problem_for(name), replace(plain(name), server_optimizer=ADAM)
+        problem, algorithm = common_problem(name), replace(plain(name), server_optimizer=ADAM)
         before = step(algorithm, problem, init(algorithm, problem), COHORT)
         deaf = replace(problem, channel=Channel(loss=0.9999))
         after = step(algorithm, deaf, before, COHORT)
@@ -187,9 +190,10 @@ def test_a_sweep_compiles_once_and_an_optimizer_is_another_program():
     assert len(traced) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["local", "fedavg", "fedper", "dec_fedavg", "deprl", "fedreco", "fedrod"])
 def test_newcomers_train_with_the_optimizer(name):
-    problem = problem_for(name)
+    problem = common_problem(name)
     still = replace(plain(name), optimizer=optax.set_to_zero())
     state = init(still, problem)
     for own, shared in (

@@ -55,6 +55,7 @@ def test_what_linear_cka_sees():
         linear_cka(x, x[1:])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["cnn5", "resnet18"])
 def test_clients_are_compared_layer_by_layer(name):
     small = {"cnn5": {"channels": (4, 8), "features": 16}, "resnet18": {"width": 8, "blocks": (1, 1)}}

@@ -53,11 +53,13 @@ def test_every_equilibrium_network_is_measured():
     assert {name for name in MODELS if "solver" in model_options(name)} == set(NETWORKS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NETWORKS)
 def test_an_equilibrium_depends_on_its_input(name):
     assert share_of_input(name) > LEAST
 
 
+@pytest.mark.slow
 def test_embeddings_injected_as_drawn_go_under(monkeypatch):
     """Truncated normal of 0.02 beside a state that LayerNorm keeps at 1: the same z* for every text."""
     monkeypatch.setattr(transformer, "unit", lambda e: e)

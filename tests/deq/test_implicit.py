@@ -57,6 +57,7 @@ def dense_gradient(params, x, z0, y):
     return jax.tree.map(lambda part: part.sum(0), jax.vmap(of_one)(x, z, y))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backward_solver", BACKWARD_SOLVERS)
 def test_the_implicit_gradient_is_that_of_eq_7_and_of_finite_differences(problem, backward_solver):
     params, x, z0, y = problem
@@ -85,6 +86,7 @@ def test_the_implicit_gradient_is_that_of_eq_7_and_of_finite_differences(problem
     assert relative_error(found_x, difference(x, lambda x: value(params, x))) < 1e-4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("solver", SOLVERS)
 def test_the_forward_solver_does_not_change_value_or_gradient(problem, solver):
     params, x, z0, y = problem
@@ -99,6 +101,7 @@ def test_default_tolerances_in_float32_stay_within_a_thousandth(problem):
     assert relative_error(gradient_of(single), dense_gradient(*problem)) < 1e-3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("tol", "least", "most"), [(1e-3, 1e-4, 6e-4), (1e-4, 3e-5, 1.5e-4), (1e-5, 3e-6, 1.5e-5)])
 def test_the_error_of_the_gradient_is_what_the_docstring_says(tol, least, most):
     """DEQ-MLP's cell of width 32, B in the ball: tol (and 1e-4 for the backward solver at most) in float32."""
@@ -135,6 +138,7 @@ def test_one_step_is_y_times_dg_dtheta(problem):
         assert relative_error(gradient_of(problem, **same, **TIGHT), want) < 1e-9
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damping", [1.0, 0.5])
 def test_phantom_is_the_damped_series_written_out(problem, damping):
     params, x, z0, y = problem
@@ -150,6 +154,7 @@ def test_phantom_is_the_damped_series_written_out(problem, damping):
     assert relative_error(got, jax.grad(by_hand)(params)) < 1e-9
 
 
+@pytest.mark.slow
 def test_neumann_phantom_and_unrolled_approach_the_implicit_gradient(problem):
     exact = gradient_of(problem, **TIGHT)
     for options in ({"gradient": "neumann"}, {"gradient": "phantom"}, {"gradient": "phantom", "damping": 0.7}):
@@ -162,6 +167,7 @@ def test_neumann_phantom_and_unrolled_approach_the_implicit_gradient(problem):
     assert unrolled[2] < 1e-6
 
 
+@pytest.mark.slow
 def test_unrolled_reports_the_plain_iteration(problem):
     params, x, z0, _ = problem
     z, found = equilibrium(layer, params, x, z0, gradient="unrolled", max_iter=7)
@@ -173,6 +179,7 @@ def test_unrolled_reports_the_plain_iteration(problem):
     assert equilibrium(layer, params, x, z0, gradient="unrolled", max_iter=1)[1].trace.shape == (1, 4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("gradient", GRADIENTS)
 def test_the_start_receives_no_gradient_and_a_warm_one_saves_steps(problem, gradient):
     params, x, z0, _ = problem
@@ -184,6 +191,7 @@ def test_the_start_receives_no_gradient_and_a_warm_one_saves_steps(problem, grad
         assert jnp.all(warm.iterations < cold.iterations)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("gradient", GRADIENTS)
 def test_vmap_over_clients_and_scan_equal_a_loop(problem, gradient):
     params, x, z0, y = problem
@@ -203,6 +211,7 @@ def test_vmap_over_clients_and_scan_equal_a_loop(problem, gradient):
         assert relative_error(many, looped) < 1e-6
 
 
+@pytest.mark.slow
 def test_what_f_closes_over_is_differentiated_too(problem):
     params, x, z0, y = problem
 
@@ -218,6 +227,7 @@ def test_what_f_closes_over_is_differentiated_too(problem):
     assert relative_error(got, want) < 1e-6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("gradient", GRADIENTS)
 def test_pytrees_go_in_and_out(problem, gradient):
     params, x, z0, y = problem
@@ -236,6 +246,7 @@ def test_pytrees_go_in_and_out(problem, gradient):
     assert relative_error(jax.jit(jax.grad(split_loss))(params), want) < 1e-9
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("gradient", "constant"), [("implicit", True), ("one_step", True), ("neumann", True), ("unrolled", False)]
 )
@@ -259,6 +270,7 @@ def test_memory_of_the_backward_pass(gradient, constant):
         assert many - few > 190 * z0.nbytes * 0.9  # an activation for each step
 
 
+@pytest.mark.slow
 def test_a_sample_that_breaks_leaves_the_others_their_gradient(problem):
     params, x, z0, y = problem
     broken = jnp.array([[False], [True], [False], [False]])
@@ -278,6 +290,7 @@ def test_a_sample_that_breaks_leaves_the_others_their_gradient(problem):
     assert relative_error(grads, want) < 1e-6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backward_solver", BACKWARD_SOLVERS)
 def test_an_adjoint_without_a_solution_still_gives_finite_gradients(backward_solver):
     # value 0 everywhere, derivative NaN in z: u falls back to y, the one-step gradient
@@ -309,6 +322,7 @@ def test_options_reach_the_solvers(problem):
         assert relative_error(got, exact) < 1e-6
 
 
+@pytest.mark.slow
 def test_a_budget_counts_forward_and_backward(problem):
     """As data it does what both `max_iter` do, also for many devices at once (FL-DEQ, Sec. IV-C: 3 and 10)."""
     exact = {"gradient": "implicit", "tol": 0.0, "backward_tol": 0.0, "max_iter": 10, "backward_max_iter": 10}

@@ -12,7 +12,7 @@ from jaxtyping import TypeCheckError
 
 from fedlab_lite.deq import SOLVERS, diagnostics, driver, fixed_point, implicit, projection, solvers
 from fedlab_lite.deq.solvers import _weights, anderson, broyden
-from fedlab_lite.engine import graphs
+from fedlab_lite.engine import graphs, mixing
 from fedlab_lite.util import InputError
 
 every_solver = pytest.mark.parametrize("solver", SOLVERS.values(), ids=SOLVERS)
@@ -24,6 +24,7 @@ def symmetric(n, radius, seed=0):
     return jnp.asarray(w * radius / np.abs(np.linalg.eigvalsh(w)).max(), jnp.float32)
 
 
+@pytest.mark.slow
 @every_solver
 @settings(max_examples=20)
 @given(seed=st.integers(0, 10_000), radius=st.floats(0.05, 0.9), nonlinear=st.booleans())
@@ -315,7 +316,7 @@ def test_a_budget_that_is_no_whole_number_is_named(solver):
         solver(lambda z: 0.5 * z, jnp.ones((1, 2)), budget=jnp.array([2.5]))
 
 
-@pytest.mark.parametrize("module", [diagnostics, driver, implicit, projection, solvers, graphs])
+@pytest.mark.parametrize("module", [diagnostics, driver, implicit, projection, solvers, graphs, mixing])
 def test_every_public_function_says_what_it_takes_and_is_checked(module):
     functions = inspect.getmembers(module, lambda f: inspect.isfunction(f) and f.__module__ == module.__name__)
     public = [function for name, function in functions if not name.startswith("_")]

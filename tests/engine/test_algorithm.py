@@ -16,7 +16,6 @@ from fedlab_lite.engine.algorithm import numbers_of
 from fedlab_lite.papers import presets
 from fedlab_lite.runs import Settings
 from fedlab_lite.util import InputError
-from fedlab_lite.util.fields import one_of, ranged
 
 POSTPONED = """
 from __future__ import annotations
@@ -84,19 +83,30 @@ def test_one_answer_for_a_step_size_of_0():
                 make(lr)
 
 
+CELL = """
+from dataclasses import dataclass
+from fedlab_lite.algorithms.fedavg import FedAvg
+from fedlab_lite.util.fields import one_of, ranged
+
 @dataclass(frozen=True)
 class Odd(FedAvg):
-    """Fields of every kind that there can be."""
-
     nesterov: bool = False
     sizes: tuple[int, ...] = (3, 2)
+    depths: tuple[int, ...] = ranged((), 1, empty=True)
     shift: float = -1.0
     tilt: float = ranged(-0.5, -1, 1)
-    pace: str = one_of("slow", "slow", "fast")
+    pace: str = one_of("slow", "fast")
+"""
 
 
-def test_fields_of_every_kind(monkeypatch):
+@pytest.mark.parametrize("first", ["", "from __future__ import annotations\n"])
+def test_fields_of_every_kind(monkeypatch, first):
+    """Of a class that a notebook's cell makes, whether or not its types are text."""
+    names = {"__name__": "__main__"}
+    exec(first + CELL, names)
+    Odd = names["Odd"]
     monkeypatch.setitem(ALGORITHMS, "odd", Odd)
+    assert numbers_of(Odd) == (*numbers_of(FedAvg), "shift", "tilt")
     made = make_algorithm("odd", nesterov=True, sizes=[1, 2], shift=-3, tilt=-1, pace="fast")
     assert made == Odd(nesterov=True, sizes=(1, 2), shift=-3.0, tilt=-1.0, pace="fast")
     assert isinstance(made.shift, float)
@@ -104,14 +114,20 @@ def test_fields_of_every_kind(monkeypatch):
     assert dict(settings.algorithm_options) == {"nesterov": True, "sizes": (4,), "shift": -2.0}
     hash(settings)
     for options, words in (
-        ({"nesterov": 1}, r"nesterov of algorithm odd must be of type bool, got 1 \(int\)"),
-        ({"sizes": 3}, r"sizes of algorithm odd must be of type tuple\[int, ...\], .*got 3 \(int\)"),
-        ({"shift": float("inf")}, r"shift of algorithm odd must be of type float, finite, got inf"),
-        ({"tilt": -2}, r"tilt of algorithm odd must be of type float, -1 to 1, got -2"),
-        ({"pace": "fats"}, r"pace of algorithm odd must be one of slow, fast, got 'fats'; did you mean 'fast'"),
+        ({"nesterov": 1}, r"nesterov of WHO must be of type bool, got 1 \(int\)"),
+        ({"shift": True}, r"shift of WHO must be of type float, finite, got True \(bool\)"),
+        ({"sizes": 3}, r"sizes of WHO must be of type tuple\[int, ...\], .*got 3 \(int\)"),
+        ({"depths": (2, -1)}, r"depths of WHO must be of type tuple\[int, ...\], each at least 1, got \(2, -1\)"),
+        ({"shift": float("inf")}, r"shift of WHO must be of type float, finite, got inf"),
+        ({"tilt": -2}, r"tilt of WHO must be of type float, -1 to 1, got -2"),
+        ({"pace": "fats"}, r"pace of WHO must be one of slow, fast, got 'fats'; did you mean 'fast'"),
     ):
-        with pytest.raises(InputError, match=words):
+        with pytest.raises(InputError, match=words.replace("WHO", "algorithm odd")):
             make_algorithm("odd", **options)
+        with pytest.raises(InputError, match=words.replace("WHO", "algorithm odd")):
+            Settings(algorithm="odd", algorithm_options=options)
+        with pytest.raises(InputError, match=words.replace("WHO", "Odd")):
+            Odd(**options)
 
 
 def test_other_values():

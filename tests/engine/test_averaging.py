@@ -94,6 +94,7 @@ def test_fedavg_with_eq_14_by_hand():
 AVERAGING = ["fedavg", "fedavg_ft", "ditto", "fedper", "fedrep", "knn_per", "fedeq"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", AVERAGING)
 def test_every_algorithm_that_averages_takes_the_weights(name):
     """A client that counts for nothing leaves no trace in what the others share."""
@@ -112,6 +113,7 @@ def test_every_algorithm_that_averages_takes_the_weights(name):
     assert largest_gap(equal, unequal) > 1e-4
 
 
+@pytest.mark.slow
 def test_devices_of_different_strength_train_in_one_round():
     """Each client's update is the one that a federation of its own strength would give it."""
     mixed = build_problem(Settings(**TINY, **DEQ, budgets=(3, 10, 5)))
@@ -129,6 +131,7 @@ def test_devices_of_different_strength_train_in_one_round():
             np.testing.assert_allclose(a[client], b[client], atol=1e-5)
 
 
+@pytest.mark.slow
 def test_budgets_and_fusion_are_data_of_one_program():
     """Changing them compiles nothing, and changes the result."""
     base = Settings(**TINY, **DEQ, budgets=(3, 10, 10), fusion="iterations", algorithm_options={"lr": 0.5})
@@ -155,6 +158,7 @@ def test_budgets_that_do_not_fit(values, message):
         build_problem(Settings(**TINY | DEQ | values))
 
 
+@pytest.mark.slow
 def test_newcomers_bring_their_own_budget():
     settings = Settings(**TINY, **DEQ, budgets=(3, 10, 5), unseen_clients=1, fusion="iterations")
     problem = build_problem(settings)

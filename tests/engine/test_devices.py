@@ -178,6 +178,7 @@ def found():
     return {devices: json.loads(output.splitlines()[-1]) for devices, output in outputs.items()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("devices", [DEVICES, 1])
 @pytest.mark.parametrize("clients", CLIENTS)
 def test_rows_are_copied_as_numpy_copies_them(found, devices, clients):
@@ -196,12 +197,14 @@ def test_rows_are_copied_as_numpy_copies_them(found, devices, clients):
             np.testing.assert_array_equal(numbers, values)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("clients", "share"), [(16, 2 / 16), (11, 1.0)])
 def test_each_device_holds_its_clients_rows(found, clients, share):
     assert found[DEVICES]["moved"][str(clients)]["shares"] == pytest.approx([share] * 3)
     assert found[DEVICES]["replicated"] == [1.0] * DEVICES
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("clients", CLIENTS)
 def test_sums_over_clients_are_those_of_numpy_and_the_same_bits(found, clients, case):
@@ -211,6 +214,7 @@ def test_sums_over_clients_are_those_of_numpy_and_the_same_bits(found, clients, 
     assert one["types"] == {"narrow": "float32", "scalar": "float32", "wide": "float32", "half": "bfloat16"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["fedavg", "fedeq", "fedf_admm"])
 def test_a_training_gives_the_same_on_any_number_of_devices(found, name):
     """FeDEQ to the bit; the params of the others differ by 1e-9 a round, for a reason not yet found."""
@@ -221,6 +225,7 @@ def test_a_training_gives_the_same_on_any_number_of_devices(found, name):
         assert (eight["state"], eight["curves"]) == (one["state"], one["curves"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["fedavg", "fedeq", "fedf_admm"])
 def test_no_device_holds_more_than_its_share_of_what_clients_own(found, name):
     shares = found[DEVICES]["trained"][name]["shares"]
@@ -249,6 +254,7 @@ def test_on_one_device_the_cohort_stays_as_it_is():
     assert loads([3, 0, 2], [1, 2, 3, 4], 1) == ([8], pytest.approx([3, 0, 2]))
 
 
+@pytest.mark.slow
 @given(st.data())
 def test_devices_are_dealt_equal_shares(data):
     """Everybody of the cohort once; no device's rows exceed another's by more than the largest client's."""

@@ -8,8 +8,11 @@ import time
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from fedlab_lite.runs import store
+
+pytestmark = pytest.mark.slow
 
 SCRIPT = """
 import sys

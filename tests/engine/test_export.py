@@ -12,6 +12,8 @@ from fedlab_lite.algorithms import ALGORITHMS, make_algorithm
 from fedlab_lite.engine import Batch, devices, local, problem
 from fedlab_lite.nn import make_model, winograd
 
+pytestmark = pytest.mark.slow
+
 PLATFORMS = ("cuda", "tpu")
 
 

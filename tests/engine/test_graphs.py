@@ -145,6 +145,7 @@ def test_random_trees_are_uniform_and_further_edges_too():
     assert np.all(abs(missing[np.triu_indices(4, 1)] - 800 / 6) < 45)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["ring", "random"])
 def test_a_thousand_clients(kind):
     graph = make_graph(kind, 1000)

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from fedlab_lite.engine import Batch, ClientData, fit_head, for_clients, in_chunks, local_train, rows_of
 from fedlab_lite.engine.devices import mesh
-from fedlab_lite.engine.jax_setup import _cores
 from fedlab_lite.util import InputError
+from fedlab_lite.util.jax_setup import _cores
 
 SGD = optax.sgd(1.0)
 

@@ -329,6 +329,7 @@ def test_lr_decay_is_for_step_sizes():
     assert (float(decayed.nu), int(decayed.epochs)) == (pytest.approx(0.1), 3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", ["fedrep", "fedeq", "ditto", "fedbabu", "fedpac", "fedreco", "fedrod", "deprl", "dfedadmm", "cmfd"]
 )
@@ -346,6 +347,7 @@ def test_every_algorithm_trains_with_its_optimizer(name):
 # --- trajectories and draws -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "options"), [("fedeq", {"server": "argmin"}), ("knn_per", {"k": 3}), ("fedf_admm", {})]
 )
@@ -400,6 +402,7 @@ class Half(nnx.Module):
 EXTRAS = {"momentum": 0.5, "weight_decay": 0.1, "clip": 1.0, "lr_decay": 0.9}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_bfloat16_params_stay_what_they_are(name):
     if name == "fedcr":

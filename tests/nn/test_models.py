@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from fedlab_lite.nn import MODELS, count_params, make_model
+from fedlab_lite.nn import MODELS, Model, count_params, make_model
 from fedlab_lite.nn.register import model_options
 from fedlab_lite.util import InputError
 
@@ -80,12 +80,13 @@ def test_ratios_of_fl_deq():
     assert count("fl_deq_cnn", layers=2) - count("fl_deq_cnn", layers=1) == 9 * 48**2 + 2 * 48
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["fl_deq_resnet", "fl_deq_cnn"])
 def test_fl_deq_networks_make_ten_iterations_or_their_budget(name):
     small = {"channels": 8, "pool": 4}
     model = make_model(name, CIFAR, 10, **small)
     params, x = model.init(jax.random.key(0)), jax.random.uniform(jax.random.key(1), (3, *CIFAR))
-    assert model.forward(params, x)[1].iterations.tolist() == [10, 10, 10]
+    assert jax.jit(model.forward)(params, x)[1].iterations.tolist() == [10, 10, 10]
 
     def loss(model, params, **options):
         logits, solution = model.forward(params, x, **options)
@@ -95,7 +96,7 @@ def test_fl_deq_networks_make_ten_iterations_or_their_budget(name):
     gradient = jax.jit(jax.grad(lambda params, k: loss(model, params, budget=k), has_aux=True))
     got, iterations = gradient(params, jnp.int32(3))
     assert iterations.tolist() == [3, 3, 3]
-    want, _ = jax.grad(lambda params: loss(three, params), has_aux=True)(params)
+    want, _ = jax.jit(jax.grad(lambda params: loss(three, params), has_aux=True))(params)
     jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-6), got, want)
     ten, _ = gradient(params, jnp.int32(10))
     assert (
@@ -160,6 +161,7 @@ LAYERS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LAYERS)
 def test_activations_are_what_forward_computes(name):
     names, options = LAYERS[name]
@@ -181,6 +183,7 @@ def test_activations_of_a_model_that_has_none():
         model.activations(model.init(jax.random.key(0)), jnp.zeros((1, *FEMNIST)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["mlp", "cnn", "cnn5", "deq_mlp", "resnet14", "resnet18", "deq_resnet_s"])
 def test_every_model_on_uint8_images(name):
     model = make_model(name, FEMNIST, 7, **SMALL[name])
@@ -204,6 +207,7 @@ def test_every_model_on_uint8_images(name):
     assert all(float(jnp.abs(leaf).max()) > 0 for leaf in jax.tree.leaves(gradient))
 
 
+@pytest.mark.slow
 def test_a_sample_does_not_see_the_rest_of_its_batch():
     model = make_model("deq_resnet_s", FEMNIST, 7, **SMALL["deq_resnet_s"])
     params = model.init(jax.random.key(0))
@@ -239,19 +243,36 @@ def test_projection_puts_every_row_of_B_in_the_ball():
     [
         ("resnet19", {}, "unknown model 'resnet19'"),
         ("mlp", {"widht": 3}, "did you mean 'width'"),
-        ("resnet20", {"family": "imagenet"}, "unknown ResNet family"),
-        ("deq_mlp", {"kappa": 1.5}, r"kappa = 1.5: must lie in \(0, 1\), or be 0"),
+        ("mlp", {"width": -1}, r"width of model mlp must be of type int, at least 1, got -1 \(int\)"),
+        ("mlp", {"width": 2.5}, r"width of model mlp must be of type int, at least 1, got 2.5 \(float\)"),
+        ("mlp", {"width": True}, r"width of model mlp must be of type int, at least 1, got True \(bool\)"),
+        ("mlp", {"depth": -1}, "depth of model mlp must be of type int, at least 0, got -1"),
+        ("cnn", {"channels": (4, -4)}, r"channels of model cnn .*, not empty, each at least 1, got \(4, -4\)"),
+        ("cnn", {"channels": ()}, r"channels of model cnn .*, not empty, each at least 1, got \(\)"),
+        ("norm_cnn", {"dropout": 1.0}, "dropout of model norm_cnn .*, at least 0 and below 1, got 1.0"),
+        ("deq_mlp", {"max_iter": 0}, "max_iter of model deq_mlp must be of type int, at least 1, got 0"),
+        ("deq_mlp", {"tol": float("nan")}, "tol of model deq_mlp must be of type float, at least 0, got nan"),
+        (
+            "resnet20",
+            {"family": "imagenet"},
+            "family of model resnet20 must be one of auto, femnist, cifar10, cifar100, got 'imagenet'",
+        ),
+        ("deq_mlp", {"kappa": 1.5}, "kappa of model deq_mlp must be of type float, at least 0 and below 1, got 1.5"),
         ("deq_mlp", {"kappa": 1.0}, "kappa"),
         ("deq_mlp", {"kappa": -0.1}, "kappa"),
         ("transformer4", {}, r"token ids, shape \(T,\)"),
         ("transformer8", {"depth": 3}, "unknown option"),
-        ("deq_resnet_s", {"solver": "newton"}, "unknown solver"),
+        (
+            "deq_resnet_s",
+            {"solver": "newton"},
+            "solver of model deq_resnet_s must be one of .*anderson.*, got 'newton'",
+        ),
         ("deq_resnet_s", {"channels": 12}, "multiple of 8"),
         ("resnet14", {"width": 10}, "multiple of 8"),
         ("resnet18", {"width": 10}, "multiple of 8"),
         ("resnet18", {"stem": "cifra"}, "did you mean 'cifar'"),
-        ("resnet18", {"blocks": (2, 0)}, r"blocks of ResNet-18 are \(2, 0\)"),
-        ("cnn", {"padding": "same"}, "unknown padding 'same'"),
+        ("resnet18", {"blocks": (2, 0)}, r"blocks of model resnet18 .*, not empty, each at least 1, got \(2, 0\)"),
+        ("cnn", {"padding": "same"}, "padding of model cnn must be one of SAME, VALID, got 'same'"),
         ("norm_cnn", {"stride": 16}, r"nothing is left of \(28, 28, 1\) after a first convolution at stride 16"),
         ("cnn5", {"channels": (4, 4, 4)}, r"nothing is left of \(28, 28, 1\) after 3 convolutions of 5x5 \(VALID\)"),
     ],
@@ -259,6 +280,40 @@ def test_projection_puts_every_row_of_B_in_the_ball():
 def test_bad_models_are_refused_when_they_are_made(name, options, message):
     with pytest.raises(InputError, match=message):
         make_model(name, FEMNIST, 10, **options)
+
+
+CELL = """
+from typing import Annotated
+import jax.numpy as jnp
+from flax import nnx
+from fedlab_lite.util.fields import Count, Range, Rate
+
+class Net(nnx.Module):
+    def __init__(self, input_shape, *, width: Count = 4, tilt: Annotated[float, Range(-1, 1)] | None = None,
+                 kept: Rate = 0.0, pace: Annotated[str, ("slow", "fast")] = "slow", free=None, rngs):
+        self.dense, self.features = nnx.Linear(8, width, rngs=rngs), width
+
+    def __call__(self, x):
+        return self.dense(x.reshape(len(x), -1) * 1.0)
+"""
+
+
+@pytest.mark.parametrize("first", ["", "from __future__ import annotations\n"])
+def test_options_of_a_class_of_a_notebooks_cell(first):
+    """Its annotations say what they may be; an option without one may be anything."""
+    names = {"__name__": "__main__"}
+    exec(first + CELL, names)
+    made = Model.of(names["Net"], (8,), 3, width=2, kept=0, tilt=-1, free=(1, "a"))
+    assert dict(made.options) == {"width": 2, "kept": 0.0, "tilt": -1.0, "free": (1, "a")}
+    for options, message in (
+        ({"width": -1}, "width of model Net must be of type int, at least 1, got -1"),
+        ({"tilt": -2}, r"tilt of model Net must be of type float \| None, -1 to 1, got -2"),
+        ({"kept": 1.0}, "kept of model Net must be of type float, at least 0 and below 1, got 1.0"),
+        ({"pace": "fats"}, "pace of model Net must be one of slow, fast, got 'fats'; did you mean 'fast'"),
+        ({"widht": 3}, "unknown option of model Net 'widht'; did you mean 'width'"),
+    ):
+        with pytest.raises(InputError, match=message):
+            Model.of(names["Net"], (8,), 3, **options)
 
 
 def test_wrong_input_shape_is_named():
@@ -282,6 +337,7 @@ def test_a_head_that_does_not_fit_is_named(monkeypatch):
         make_model("odd", FEMNIST, 10)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["deq_mlp", "deq_resnet_s", "deq_transformer"])
 def test_a_warm_start_finds_the_same_equilibrium_sooner(name):
     sequence = name == "deq_transformer"
@@ -308,6 +364,7 @@ def test_a_warm_start_finds_the_same_equilibrium_sooner(name):
         model.forward(params, x, z0=cold.z[:2])
 
 
+@pytest.mark.slow
 def test_a_budget_of_warm_steps_is_worked_off_over_visits():
     """`warm_iter` caps a visit that starts at a kept equilibrium; visit by visit the residual falls all the same."""
     model = make_model("deq_resnet_s", FEMNIST, 7, warm_iter=3, tol=1e-5, **SMALL["deq_resnet_s"])
@@ -333,7 +390,7 @@ def test_explicit_models_ignore_key_and_z0():
 
 def test_options_are_listed():
     solve = ("max_iter", "solver", "tol", "warm_iter")
-    assert model_options("deq_mlp") == (
+    assert tuple(model_options("deq_mlp")) == (
         "backward_iter",
         "backward_tol",
         "features",
@@ -342,4 +399,4 @@ def test_options_are_listed():
         *solve,
         "width",
     )
-    assert model_options("transformer8") == ("dropout", "heads", "width")
+    assert tuple(model_options("transformer8")) == ("dropout", "heads", "width")

@@ -183,12 +183,22 @@ def test_rates_are_the_tables():
 @pytest.mark.parametrize(
     ("name", "shape", "options", "message"),
     [
-        ("vgg11", CIFAR, {"split": "middle"}, "unknown split 'middle'"),
+        ("vgg11", CIFAR, {"split": "middle"}, "split of model vgg11 must be one of last, classifier, got 'middle'"),
         ("dnn", HARBOX, {"split": "clasifier"}, "did you mean 'classifier'"),
         ("vgg11", HARBOX, {}, r"VGG11 takes pictures, of shape \(height, width, colours\), not \(900,\)"),
-        ("alexnet", CIFAR, {"width": 0}, "width = 0: the first convolution has at least 1"),
-        ("alexnet", CIFAR, {"dropout": 1.0}, "dropout = 1.0: must be at least 0 and less than 1"),
-        ("dnn", HARBOX, {"dropout": -0.1}, "dropout = -0.1"),
+        ("alexnet", CIFAR, {"width": 0}, "width of model alexnet must be of type int, at least 1, got 0"),
+        (
+            "alexnet",
+            CIFAR,
+            {"dropout": 1.0},
+            "dropout of model alexnet must be of type float, at least 0 and below 1, got 1.0",
+        ),
+        (
+            "dnn",
+            HARBOX,
+            {"dropout": -0.1},
+            "dropout of model dnn must be of type float, at least 0 and below 1, got -0.1",
+        ),
         ("dnn", HARBOX, {"hidden": ()}, r"hidden = \(\) with split 'last' leaves no layer to share"),
         ("dnn", HARBOX, {"hidden": (8,), "split": "classifier"}, "give the widths of 2 or more"),
         ("dnn", HARBOX, {"width": 8}, "unknown option"),

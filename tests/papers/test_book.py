@@ -72,6 +72,7 @@ def test_parts_are_the_course_and_the_papers_that_have_notebooks(checkout):
         book.chapters(["tab99"])
 
 
+@pytest.mark.slow
 def test_the_site(checkout, capfd):
     assert main(["book", "--output", str(checkout / "site")]) == 0
     said = capfd.readouterr()

@@ -131,7 +131,10 @@ def test_overrides_reach_every_run_that_takes_them():
         ({"rho": 0.1}, "unknown parameter .*'rho'"),
         ({"model_options": {}}, "unknown parameter .*'model_options'"),
         ({"num_rounds": "many"}, "num_rounds must be of type int, at least 0, got 'many'"),
-        ({"lr": "fast"}, "lr must be of type float, above 0, got 'fast'"),
+        ({"lr": "fast"}, "lr of algorithm fedavg must be of type float, above 0, got 'fast'"),
+        ({"lr": 0}, "lr of algorithm fedavg must be of type float, above 0, got 0"),
+        ({"width": -1}, "width of model mlp must be of type int, at least 1, got -1"),
+        ({"widht": 64}, "unknown parameter of fedeq/fig04_mlp_vs_deq_mlp at quick 'widht'; did you mean 'width'"),
         ({"model": 3}, "model must be of type str"),
         ({"algorithm": "fedavgg"}, "unknown algorithm 'fedavgg'"),
         ({"dataset": "cifar11"}, "unknown data set 'cifar11'; did you mean 'cifar10"),
@@ -161,16 +164,27 @@ def test_patterns(pattern):
 
 
 def test_a_misplaced_option_in_a_file_is_found(monkeypatch):
-    """In a run it must be known; in the base some run must take it."""
+    """In a run it must be known; in the base some run must take it; a run that is left out must be one."""
     good = presets.load("fedeq")
     quick = good["items"]["fig04_mlp_vs_deq_mlp"]["quick"]
     for table, message in (
         (quick | {"runs": {"mlp": {"model": "mlp", "kappa": 0.5}}}, "option of run 'mlp'"),
         (quick | {"base": quick["base"] | {"rho": 0.5}}, "parameter of fedeq/fig04_mlp_vs_deq_mlp at quick 'rho'"),
+        (quick | {"base": quick["base"] | {"widht": 8}}, "quick 'widht'; did you mean 'width'"),
+        (quick | {"base": quick["base"] | {"deq_mpl": {"width": 8}}}, "quick 'deq_mpl'; did you mean 'deq_mlp'"),
+        (quick | {"columns": {"a": {"widht": 8}}}, "quick 'widht'; did you mean 'width'"),
+        (quick | {"without": ["local_"]}, "unknown run of .*, to leave out, 'local_'; did you mean 'local'"),
     ):
         monkeypatch.setattr(presets, "preset_table", lambda *names, table=table: table)
         with pytest.raises(InputError, match=message):
             presets.settings(*FIG04, "quick")
+
+
+def test_a_misspelt_column_of_another_item_is_found(monkeypatch):
+    part = presets.item("fedeq", "fig07_loss_curves")["laptop"]
+    monkeypatch.setitem(part, "columns", {"fashoin_5": {}})
+    with pytest.raises(InputError, match=r"unknown column of fedeq/fig06_.* at laptop 'fashoin_5'; did you mean 'fash"):
+        presets.settings("fedeq", "fig07_loss_curves", "laptop")
 
 
 def test_the_course_is_no_paper():
@@ -395,6 +409,10 @@ def test_what_a_base_says_of_a_run_is_that_runs_alone(monkeypatch):
         ("{on}_{alpha}", "{on}_{alhpa}", "unknown axis of .* 'alhpa'; did you mean 'alpha'"),
         ('data = { d = "Digits" }', 'date = { d = "Digits" }', "unknown axis of .* 'data'; did you mean 'date'"),
         (", paper = 3000", "", "a at paper does not say how many minutes"),
+        ("quick.base", "quick.bsae", "unknown key of a at quick 'bsae'; did you mean 'base'"),
+        ("laptop.hardware", "laptop.hardwear", "unknown key of a at laptop 'hardwear'; did you mean 'hardware'"),
+        ("published.", "publisht.", "unknown key of a 'publisht'; did you mean 'published'"),
+        ("runs = [", "rnus = [", "unknown key of a 'rnus'; did you mean 'runs'"),
         ('[62.4, "Sec. 5"]', "62.4", r"published 'best/one' of a must be \[value, where\], got 62.4"),
     ],
 )

@@ -112,6 +112,7 @@ def nothing_trained(request, monkeypatch):
     return request.param
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("item", TRAINING, ids=str)
 def test_what_was_not_trained_confirms_nothing(item, nothing_trained, monkeypatch):
     saved, drawn = [], []

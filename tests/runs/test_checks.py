@@ -2,18 +2,22 @@
 
 import json
 import math
+import re
 from types import NoneType
 
 import pytest
 
+from fedlab_lite.algorithms import ALGORITHMS, FedAvg, algorithm_options, make_algorithm
 from fedlab_lite.cli import main
+from fedlab_lite.nn import MODELS, model_options
 from fedlab_lite.papers import Item, notebooks, presets
-from fedlab_lite.runs import RANGES, check_parameters
-from fedlab_lite.runs.checks import words
+from fedlab_lite.runs import Settings, check_parameters, rule_of
+from fedlab_lite.runs.checks import RANGES, rules
 from fedlab_lite.util import InputError
-from fedlab_lite.util.fields import type_name
+from fedlab_lite.util.fields import Range, kinds_of, rules_of, type_name
 from fedlab_lite.util.files import notebooks_dir
 
+FIG04 = Item("fedeq", "fig04_mlp_vs_deq_mlp")
 FILES = sorted(notebooks_dir().glob("*/*.ipynb"))
 PARAMETERS = [(file, name, *known) for file in FILES for name, known in notebooks.parameters(file).items()]
 each = pytest.mark.parametrize(
@@ -36,16 +40,73 @@ def refused(file, name, hint, value):
         said = str(caught.value)
         assert said.startswith(name)
         assert f"of type {type_name(hint)}" in said
-        if name in RANGES:
-            assert str(RANGES[name]) in said
+        if isinstance(rule := rule_of(name, hint), Range):
+            assert str(rule) in said
 
 
 @each
 def test_each_has_a_range(file, name, hint, default):
-    """A new name needs a line in `runs.checks.RANGES` or, for a word, in `runs.checks.words`."""
-    assert name in RANGES or words(name) or hint in (bool, bool | None) or name == "overrides"
+    """A new name, of no setting, hyper-parameter or model's option, needs a line in `runs.checks.RANGES`."""
+    assert rules(name) or hint in (bool, bool | None) or name == "overrides"
+    assert rule_of(name, hint) or name in ("dataset", "overrides") or bool in kinds_of(hint)
     notebooks.check_parameters(file, {name: default})
     check_parameters({"__annotations__": {name: hint}, name: default})
+
+
+def test_a_range_stands_once():
+    """`RANGES` has no field's name, and no name that no notebook has."""
+    names = {name for _, name, *_ in PARAMETERS}
+    owners = (rules_of(Settings), *map(algorithm_options, ALGORITHMS), *map(model_options, MODELS))
+    assert not RANGES.keys() & {name for known in owners for name in known}
+    assert RANGES.keys() <= names
+
+
+def test_of_several_rules_the_narrowest():
+    """An MLP may go without `features` and DisPFL's `layers` are words; a notebook's are numbers, 1 or more."""
+    assert rule_of("features", int) == rule_of("layers", int | None) == Range(1)
+    assert rule_of("channels", list[int]) == Range(1)
+    assert rule_of("graph", str | None) == ("ring", "star", "random", "complete", "")
+
+
+ZERO = {  # a step size of 0, wherever it comes from
+    "class": lambda: FedAvg(lr=0),
+    "name": lambda: make_algorithm("fedavg", lr=0),
+    "settings": lambda: Settings(algorithm_options={"lr": 0}),
+    "preset": lambda: presets.settings(*FIG04, "quick", lr=0),
+    "notebook": lambda: notebooks.check_parameters(notebooks.path(FIG04), {"lr": 0}),
+    "overrides": lambda: notebooks.check_parameters(notebooks.path(FIG04), {"overrides": {"lr": 0}}),
+    "cell": lambda: check_parameters({"__annotations__": {"lr": float}, "lr": 0}),
+}
+
+
+@pytest.mark.parametrize("how", ZERO)
+def test_one_answer_for_a_step_size_of_0(how):
+    with pytest.raises(InputError, match=r"^lr( of [\w ]+)? must be of type float( \| None)?, above 0, got 0 \(int\)$"):
+        ZERO[how]()
+
+
+@pytest.mark.parametrize("command", ["run", "compute"])
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ("lr 0", r"lr of [\w ]+ must be of type float( \| None)?, above 0, got 0 \(int\)"),
+        ("width -1", r"width of [\w ]+ must be of type int, at least 1, got -1 \(int\)"),
+        ("width 2.5", r"width of [\w ]+ must be of type int, at least 1, got 2.5 \(float\)"),
+        ("kappa 1.5", r"kappa of [\w ]+ must be of type float( \| None)?, at least 0 and below 1, got 1.5 \(float\)"),
+        ("widht 8", r"unknown parameter of [\w /]+ 'widht'; did you mean 'width'\?"),
+    ],
+)
+def test_one_answer_at_the_command_line(capsys, command, values, message):
+    """Of the notebook's own parameters as of those that only its runs take."""
+    assert main([command, str(FIG04), "-p", *values.split()]) == 2
+    assert re.fullmatch(f"error: {message}\n", capsys.readouterr().err)
+
+
+def test_a_width_of_a_network_in_overrides():
+    for width, words in ((-1, "-1 (int)"), (2.5, "2.5 (float)"), (True, "True (bool)")):
+        with pytest.raises(InputError) as caught:
+            notebooks.check_parameters(notebooks.path(FIG04), {"overrides": {"width": width}})
+        assert str(caught.value) == f"width of {FIG04.stem} must be of type int, at least 1, got {words}"
 
 
 @each
@@ -59,7 +120,7 @@ def test_wrong_types_negatives_zeros_and_not_a_numbers(file, name, hint, default
     if not isinstance(None, hint if isinstance(hint, type) else NoneType) and "None" not in type_name(hint):
         wrong.append(None)
     if numbers:
-        span = RANGES[name]
+        span = rule_of(name, hint)
         bad = [math.nan, math.inf, -math.inf] + [-1.0 if numbers == "float" else -1] * (not span.holds(-1))
         bad += [0] * (not span.holds(0)) + [span.high + 1] * (span.high < math.inf) + [2**31] * (numbers == "int")
         wrong += [[value] for value in bad] + [[]] if several else bad
@@ -140,4 +201,4 @@ def test_the_attacks_cases_end_in_a_clear_error(capsys, arguments, tmp_path, mon
 
 def test_compute_checks_as_well(capsys):
     assert main(["compute", "fedeq/fig04", "-p", "lr", "0"]) == 2
-    assert "lr must be of type float, above 0, got 0" in capsys.readouterr().err
+    assert "lr of algorithm fedavg must be of type float, above 0, got 0" in capsys.readouterr().err

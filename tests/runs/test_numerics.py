@@ -137,6 +137,7 @@ def test_what_decides_numbers_trips_the_guard(copy, file, old, new, part):
     assert part in copy(file, old, new)
 
 
+@pytest.mark.slow
 def test_registers_colours_words_and_moves_do_not_trip_the_guard(copy):
     assert not copy("nn/register.py", '    "cnn": (CNN, {}),', '    "cnn": (CNN, {}),\n    "cnn_again": (CNN, {}),')
     line = '    "local": Local,'

@@ -86,6 +86,7 @@ def undisturbed(monkeypatch):
 # --- what a search is -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_real_runs_are_scored_stored_and_not_trained_again(monkeypatch):
     study = tune(FEDAVG, {"lr": (1e-3, 1e-1)}, num_trials=4, batch=2)
     histories = run_all({trial.number: with_options(held_out(FEDAVG), **trial.params) for trial in study.trials})
@@ -98,6 +99,7 @@ def test_real_runs_are_scored_stored_and_not_trained_again(monkeypatch):
     assert found(tune(FEDAVG, {"lr": (1e-3, 1e-1)}, num_trials=4, batch=2)) == found(study)
 
 
+@pytest.mark.slow
 def test_test_rows_decide_nothing(monkeypatch):
     """With other test rows the same trials have the same values; only what is reported of them differs."""
 

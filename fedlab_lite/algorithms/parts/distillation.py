@@ -3,11 +3,13 @@
 Equations are those of FedF-ADMM. A device's function takes the algorithm first, as `Algorithm.for_cohort` requires.
 """
 
+from dataclasses import replace
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
+from fedlab_lite.algorithms.parts.gossip import check_graph
 from fedlab_lite.engine import Batch, ClientData, Problem, RoundContext, in_chunks, local_train
 from fedlab_lite.util import InputError
 
@@ -15,7 +17,8 @@ SHARES = ("outputs", "params")
 
 
 def check_shared_set(algorithm: Any, problem: Problem) -> None:
-    """Raise `InputError` unless the problem has a shared set."""
+    """Raise `InputError` unless the problem has a graph and a shared set."""
+    check_graph(algorithm, problem)
     if len(problem.data.shared_x) == 0:
         raise InputError(
             f"{type(algorithm).__name__} distils on a shared unlabelled set, and there is none; set `shared_size` "
@@ -48,7 +51,7 @@ def received(problem: Problem, at: RoundContext, params: dict, outputs: jax.Arra
     seen = problem.for_clients(
         lambda params, shared_x: outputs_on(problem, params, shared_x), sent, shared=(problem.data.shared_x,)
     )
-    return problem.neighbours(at, seen, outputs)
+    return problem.exchange(at, outputs, seen)
 
 
 def distill(
@@ -71,3 +74,13 @@ def distill(
     optimizer, epochs = algorithm.client_optimizer(algorithm.rho), algorithm.distill_epochs
     options = {"epochs": epochs, "batch_size": algorithm.distill_batch_size, "project": problem.project}
     return local_train(loss, params, shared, key, optimizer, **options)
+
+
+def distillation_round(algorithm: Any, problem: Problem, state: dict, at: RoundContext) -> dict:
+    """Run a round of CMFD and FedF-ADMM: local training, messages, and distillation towards `algorithm.targets`."""
+    local, distilling = (replace(at, key=key) for key in jax.random.split(at.key))
+    shared = (problem.data.shared_x,)
+    params, outputs = algorithm.for_cohort(problem, local_phase, local, state["client_params"], shared=shared)
+    targets, kept = algorithm.targets(state, outputs, received(problem, at, params, outputs, algorithm.share))
+    params = algorithm.for_cohort(problem, distill, distilling, params, targets, shared=shared)
+    return {"client_params": params} | kept

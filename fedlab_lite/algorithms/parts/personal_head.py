@@ -1,11 +1,12 @@
 """A shared representation and one head per client: state, models, newcomers, and training the two in turn."""
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import jax
 
-from fedlab_lite.engine import Algorithm, Batch, ClientData, Models, Problem, fit_head, local_train
+from fedlab_lite.algorithms.parts.server import server_start, server_step
+from fedlab_lite.engine import Algorithm, Batch, ClientData, Models, Problem, RoundContext, fit_head, local_train
 
 
 @dataclass(frozen=True)
@@ -19,8 +20,8 @@ class PartialPersonalisation(Algorithm):
 
     def init(self, problem: Problem, key: jax.Array) -> dict:
         params = problem.model.init(key)
-        heads = problem.broadcast(params["head"])
-        return {"theta": params["representation"], "heads": heads, "new_head": params["head"]}
+        theta, head = params["representation"], params["head"]
+        return {"theta": theta, "heads": problem.broadcast(head), "new_head": head} | server_start(self, theta)
 
     def models(self, problem: Problem, state: dict, key: jax.Array) -> Models:
         return {"head": state["heads"]}, {"representation": state["theta"]}
@@ -34,6 +35,17 @@ class PartialPersonalisation(Algorithm):
         shared = (state["theta"], state["new_head"])
         heads = self.for_cohort(problem, self.join_update, problem.everyone(key), shared=shared)
         return {"": ({"head": heads}, {"representation": state["theta"]})}
+
+
+def body_round(algorithm: Any, problem: Problem, state: dict, at: RoundContext) -> dict:
+    """Run a round of FedPer and FedRep: clients train body and head, and the server averages changes of the body."""
+    theta = problem.downlink(state["theta"])
+    own = problem.take(state["heads"], at)
+    changes, heads = algorithm.for_cohort(problem, algorithm.client_update, at, own, shared=(theta,))
+    change = problem.uplink(at, changes)
+    theta, server = server_step(algorithm, problem, at, state, theta, change)
+    heads = problem.put(state["heads"], at, heads)
+    return state | server | {"theta": problem.model.project(theta), "heads": heads}
 
 
 def alternate(

@@ -9,18 +9,17 @@ import optax
 from fedlab_lite.engine import Problem, RoundContext
 
 
-def server_start(optimizer: optax.GradientTransformation | None, params: Any) -> dict:
-    """The state's entry 'server', the initial state of the server's optimiser; no entry if there is none."""
+def server_start(algorithm: Any, params: Any) -> dict:
+    """The state's entry 'server', the initial state of the server's optimiser; no entry if there is none.
+
+    An algorithm whose server averages has the field `server_optimizer`, which may be None.
+    """
+    optimizer = getattr(algorithm, "server_optimizer", None)
     return {} if optimizer is None else {"server": optimizer.init(params)}
 
 
 def server_step(
-    optimizer: optax.GradientTransformation | None,
-    problem: Problem,
-    at: RoundContext,
-    state: dict,
-    params: Any,
-    change: Any,
+    algorithm: Any, problem: Problem, at: RoundContext, state: dict, params: Any, change: Any
 ) -> tuple[Any, dict]:
     """The params after a round with the clients' mean change `change`, and the entry 'server'.
 
@@ -29,9 +28,9 @@ def server_step(
     `optax.adam(0.1, b2=0.99, eps=1e-3)` FedAdam, `optax.yogi` FedYogi. The last two correct the bias of the first steps
     in optax, but not in the paper. A round in which no message arrives changes neither params nor optimiser.
     """
-    if optimizer is None:
+    if algorithm.server_optimizer is None:
         return optax.tree.add(params, change), {}
-    updates, server = optimizer.update(optax.tree.scale(-1, change), state["server"], params)
+    updates, server = algorithm.server_optimizer.update(optax.tree.scale(-1, change), state["server"], params)
     new, old = (optax.apply_updates(params, updates), server), (params, state["server"])
     heard = problem.arrived(at).any()
     params, server = jax.tree.map(lambda new, old: jnp.where(heard, new, old), new, old)

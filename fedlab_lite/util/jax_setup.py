@@ -1,12 +1,15 @@
-"""Setup of JAX for federated rounds."""
+"""JAX on this machine: its setup, and a description of what computes. Importing this file loads JAX."""
 
 import contextlib
 import importlib
 import os
+import platform
 from pathlib import Path
+from typing import Any
 
 import jax
 
+import fedlab_lite
 from fedlab_lite.util import InputError, cache_dir
 
 FORMS = {b"x": ("zlib",), b"(": ("compression.zstd", "zstandard")}  # first byte of a compiled program: who reads it
@@ -20,7 +23,7 @@ def setup(
     num_processes: int | None = None,
     process_id: int | None = None,
 ) -> str:
-    """Set up JAX for federated rounds and return one line about its state; call it before JAX computes.
+    """Set up JAX for many small steps and return one line about its state; call it before JAX computes.
 
     Earlier choices, by JAX's environment variables or `jax.config.update`, stay. Another call, or a call after JAX has
     started its devices, does no harm.
@@ -103,6 +106,14 @@ def _damaged(content: bytes) -> bool:
     return not content
 
 
+def describe_machine() -> dict[str, Any]:
+    """A dictionary of 'device' (a description) and 'versions' (of the libraries that compute)."""
+    names = ("jax", "flax", "optax", "numpy")
+    versions = {name: importlib.import_module(name).__version__ for name in names}
+    versions |= {"python": platform.python_version(), "fedlab_lite": fedlab_lite.__version__}
+    return {"device": f"{jax.device_count()} x {jax.devices()[0].device_kind}", "versions": versions}
+
+
 def _cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
@@ -117,7 +128,7 @@ def _group(*given) -> tuple[str, int, int] | None:
     if missing:
         raise InputError(f"several processes need {', '.join(names)}, all three; set {' and '.join(missing)}, too")
     try:
-        coordinator, num_processes, process_id = values[0], int(values[1]), int(values[2])
+        coordinator, num_processes, process_id = str(values[0]), int(values[1]), int(values[2])
     except ValueError as error:
         raise InputError(f"the number of processes and the process are whole numbers, not {values[1:]}") from error
     if not 0 <= process_id < num_processes:

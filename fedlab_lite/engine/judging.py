@@ -1,0 +1,108 @@
+"""Judging: the curves of trajectories, from every client's results, and what has been measured so far."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fedlab_lite.engine.devices import to_host
+from fedlab_lite.engine.evaluation import evaluate
+from fedlab_lite.engine.problem import Problem
+
+
+def over(fn: Callable, number: int) -> Callable:
+    """Map `fn` over the leading axis of its arguments, one entry per trajectory.
+
+    A single trajectory has no such axis.
+    """
+    return jax.vmap(fn) if number > 1 else fn
+
+
+@partial(jax.jit, static_argnames="number")
+def _judged(algorithm, problem, state, keys, number: int):
+    """The models by judgement ('': the headline), the algorithm's own curves, and whether the state is finite."""
+
+    def one(algorithm, state, key):
+        models = {"": algorithm.models(problem, state, key)} | algorithm.other_models(problem, state, key)
+        floats = [leaf for leaf in jax.tree.leaves(state) if jnp.issubdtype(leaf.dtype, jnp.inexact)]
+        return models, algorithm.monitor(problem, state), jnp.all(jnp.stack([jnp.isfinite(x).all() for x in floats]))
+
+    return over(one, number)(algorithm, state, keys)
+
+
+@partial(jax.jit, static_argnames="number")
+def _joined(algorithm, problem, state, keys, number: int):
+    """The newcomers' models by judgement."""
+    return over(lambda algorithm, state, key: algorithm.join(problem, state, key), number)(algorithm, state, keys)
+
+
+@partial(jax.jit, static_argnames="number")
+def _evaluate(problem, own, shared, predictor, number: int):
+    """Apply `engine.evaluate` to each trajectory; one program serves all algorithms with the same params."""
+
+    def one(own, shared, predictor):
+        return evaluate(problem, own, shared, predictor=predictor)
+
+    return over(one, number)(own, shared, predictor)
+
+
+def judge(algorithm, problem: Problem, state, keys, number: int) -> tuple[dict, np.ndarray, np.ndarray]:
+    """The curves by name, every client's headline, and whether state and loss are finite; each `[trajectories, ...]`.
+
+    Means over clients are taken on the host, where nothing depends on how clients are distributed over devices.
+    """
+    models, monitored, finite = _judged(algorithm, problem, state, keys, number)
+    predictor = over(lambda algorithm: algorithm.predictor(), number)(algorithm)
+    headline = {"": models[""]}
+
+    def host(tree):
+        return jax.tree.map(lambda leaf: to_host(leaf).reshape(number, -1).astype(np.float64), tree)
+
+    def results(problem, models):  # only the headline has a predictor
+        by = {name: None if name else predictor for name in models}
+        return {name: host(_evaluate(problem, *parts, by[name], number)) for name, parts in models.items()}
+
+    judged = results(problem, models)
+    own = judged.pop("")
+    name = problem.task.headline
+    curves = {metric: values.mean(1) for metric, values in own.items() if metric != "counted"}
+    curves[f"{name}_pooled"] = np.average(own[name], axis=1, weights=own["counted"])
+    curves[f"{name}_gap"] = own[name].max(1) - own[name].min(1)
+    if problem.validation is not None:
+        judged["validation"] = results(replace(problem, data=problem.validation), headline)[""]
+    if problem.judge_training:
+        rows = {"test_x": problem.data.x, "test_y": problem.data.y, "test_size": problem.data.size}
+        judged["training"] = results(replace(problem, data=replace(problem.data, **rows)), headline)[""]
+    if problem.newcomers is not None:
+        unseen = replace(problem, data=problem.newcomers, newcomers=None)
+        found = results(unseen, _joined(algorithm, unseen, state, keys, number))
+        judged |= {f"unseen_{which}" if which else "unseen": result for which, result in found.items()}
+    for which, result in judged.items():
+        curves |= {f"{metric}_{which}": result[metric].mean(1) for metric in (name, "loss")}
+    curves |= {metric: values.mean(1) for metric, values in host(monitored).items()}
+    curves = {metric: values.astype(np.float32) for metric, values in curves.items()}
+    return curves, own[name].astype(np.float32), to_host(finite).reshape(-1) & np.isfinite(own["loss"]).all(1)
+
+
+@dataclass
+class Progress:
+    """The measurements of one trajectory so far, and its next round; stored in every checkpoint."""
+
+    next: int = 0  # the next round
+    seconds: float = 0.0
+    rounds: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int32))
+    metrics: dict[str, np.ndarray] = field(default_factory=dict)  # [E]
+    client_curves: np.ndarray | None = None  # [E, clients]
+    finite: bool = True
+
+    def add(self, index: int, curves: dict, clients: np.ndarray, finite: np.ndarray) -> None:
+        self.rounds = np.append(self.rounds, np.int32(index))
+        self.metrics = {
+            name: np.append(self.metrics.get(name, np.float32([])), value) for name, value in curves.items()
+        }
+        before = np.zeros((0, len(clients)), np.float32) if self.client_curves is None else self.client_curves
+        self.client_curves = np.concatenate([before, clients[None]])
+        self.finite = bool(self.finite and finite)
