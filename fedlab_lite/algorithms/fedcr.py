@@ -52,8 +52,8 @@ class FedCR(PartialPersonalisation):
     def check(self, problem: Problem) -> None:
         if problem.data.task != "classification" or not isinstance(features_of(problem), Gaussian):
             raise InputError(
-                f"FedCR needs one class a row and a network with Gaussian features; {problem.data.name} is for "
-                f"{problem.data.task}, the model is {problem.model.name}; take gaussian_mlp or gaussian_cnn5"
+                f"FedCR needs one class per row and a network with Gaussian features, but {problem.data.name} is for "
+                f"{problem.data.task} and the model is {problem.model.name}; use gaussian_mlp or gaussian_cnn5"
             )
 
     def init(self, problem: Problem, key: jax.Array) -> dict:
