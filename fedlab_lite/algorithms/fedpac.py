@@ -64,8 +64,8 @@ class FedPAC(PartialPersonalisation):
     def check(self, problem: Problem) -> None:
         if problem.data.task != "classification" or getattr(features_of(problem), "ndim", 0) != 2:
             raise InputError(
-                f"FedPAC needs one class a row, and features [rows, d] that have means; {problem.data.name} with model "
-                f"{problem.model.name} is for {problem.data.task}, or has others"
+                f"FedPAC needs one class per row and features of shape [rows, d], but {problem.data.name} with model "
+                f"{problem.model.name} is for {problem.data.task}, or has features of another shape"
             )
 
     def init(self, problem: Problem, key: jax.Array) -> dict:

@@ -424,7 +424,7 @@ def test_bad_hyper_parameters(name, options, message):
 def test_networks_that_do_not_fit():
     with pytest.raises(InputError, match="FedCR needs one class per row and a network with Gaussian features"):
         make_algorithm("fedcr").check(blobs())
-    with pytest.raises(InputError, match="FedPAC needs one class a row, and features"):
+    with pytest.raises(InputError, match="FedPAC needs one class per row and features"):
         make_algorithm("fedpac").check(blobs(model="gaussian_mlp", width=8, depth=1, features=8, latent=4))
     make_algorithm("fedpac").check(blobs())
     make_algorithm("fedcr").check(blobs(model="gaussian_mlp", width=8, depth=1, features=8, latent=4))
