@@ -46,7 +46,7 @@ class FedRoD(FedAvg):
 
     def check(self, problem: Problem) -> None:
         if problem.task.headline != "accuracy":
-            raise InputError("FedRoD balances classes, and this task has none; take another algorithm")
+            raise InputError("FedRoD balances classes, and this task has none; use another algorithm")
 
     def rod_update(self, problem: Problem, data: ClientData, key: jax.Array, own: dict, params: dict) -> Models:
         """The change of the generic params, and the client's own head."""
