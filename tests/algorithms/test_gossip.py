@@ -256,7 +256,7 @@ def test_settings_that_cannot_be(values, message):
     ("values", "message"),
     [
         ({"graph": ""}, "FedFADMM has no server and needs a graph"),
-        ({"shared_size": 0}, "FedFADMM distils on a shared unlabelled set, and there is none; set `shared_size`"),
+        ({"shared_size": 0}, "FedFADMM distils on a shared unlabelled set, but the data have none; set `shared_size`"),
         ({"cohort_size": 2}, "every client takes part in each round of FedFADMM; leave cohort_size out"),
         ({"graph": "random", "num_edges": 2}, "2 edges"),
         ({"graph": "ring", "num_edges": 4}, "num_edges"),

@@ -21,7 +21,7 @@ def check_shared_set(algorithm: Any, problem: Problem) -> None:
     check_graph(algorithm, problem)
     if len(problem.data.shared_x) == 0:
         raise InputError(
-            f"{type(algorithm).__name__} distils on a shared unlabelled set, and there is none; set `shared_size` "
+            f"{type(algorithm).__name__} distils on a shared unlabelled set, but the data have none; set `shared_size` "
             "(FedF-ADMM: 1,000 for 10,000 training samples)"
         )
 
