@@ -95,7 +95,7 @@ class Algorithm(ABC):
 
         Returns: models by judgement, each like `models`; '' is the headline.
         """
-        raise InputError(f"{type(self).__name__} does not say how newcomers join; give it a method `join`")
+        raise InputError(f"{type(self).__name__} does not define how newcomers join; add a method `join`")
 
     def check(self, problem: Problem) -> None:
         """Raise `InputError` if these hyper-parameters do not fit this problem."""
@@ -183,15 +183,15 @@ def check_optimizers(algorithm: Algorithm) -> None:
         value = getattr(algorithm, each)
         if not isinstance(value, optax.GradientTransformation | None):
             raise InputError(
-                f"{each} of {name} is {value!r} ({type(value).__name__}); give an optax.GradientTransformation, "
+                f"{each} of {name} is {value!r} ({type(value).__name__}); use an optax.GradientTransformation, "
                 "such as optax.adam(1e-3), or None"
             )
     if algorithm.optimizer is not None:
         for option in ("momentum", "weight_decay", "clip", "lr_decay"):
             if getattr(algorithm, option) is not None and getattr(type(algorithm), option) is None:
                 raise InputError(
-                    f"{option} of {name} belongs to SGD, which `optimizer` replaces; leave {option} out, or make it a "
-                    "part of the optimiser by optax.chain"
+                    f"{option} of {name} belongs to SGD, which `optimizer` replaces; leave {option} out, or add it "
+                    "to the optimiser with optax.chain"
                 )
 
 

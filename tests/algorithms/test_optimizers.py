@@ -52,7 +52,7 @@ class TestEveryAlgorithm:
 
     def test_says_so_of_an_optimizer_that_is_none(self, name):
         with pytest.raises(
-            InputError, match=r"optimizer of \w+ is 'adam' \(str\); give an optax.GradientTransformation"
+            InputError, match=r"optimizer of \w+ is 'adam' \(str\); use an optax.GradientTransformation"
         ):
             replace(plain(name), optimizer="adam")
 

@@ -104,7 +104,7 @@ def test_any_metric_can_be_had_from_the_state():
 
 def test_newcomers_of_an_algorithm_without_join():
     seen, unseen = blobs().data.split(2)
-    with pytest.raises(InputError, match="Cyclic does not say how newcomers join; give it a method `join`"):
+    with pytest.raises(InputError, match="Cyclic does not define how newcomers join; add a method `join`"):
         train(replace(blobs(), data=seen, newcomers=unseen), from_a_cell()(), num_rounds=0)
 
 
