@@ -65,12 +65,14 @@ class Graph:
         outside = (pairs < 0) | (pairs >= num_clients)
         if outside.any():
             raise InputError(
-                f"an edge names client {pairs[outside][0]}, but {num_clients} clients are 0 to {num_clients - 1}; "
-                "number them so, or raise num_clients"
+                f"an edge names client {pairs[outside][0]}, but {num_clients} clients are numbered "
+                f"0 to {num_clients - 1}; renumber the edges, or raise num_clients"
             )
         loops = pairs[pairs[:, 0] == pairs[:, 1], 0]
         if loops.size:
-            raise InputError(f"an edge joins client {loops[0]} to itself; leave it out, mixing matrices need none")
+            raise InputError(
+                f"an edge joins client {loops[0]} to itself; leave it out, because mixing matrices do not need it"
+            )
         adjacency = _adjacency(pairs, num_clients)
         unreached = np.flatnonzero(~_reached(adjacency))
         if unreached.size:
@@ -188,9 +190,9 @@ def make_graph(
     _check_num_clients(num_clients)
     for option, value in (("num_edges", num_edges), ("edge_probability", edge_probability)):
         if value is not None and kind != "random":
-            raise InputError(f"{option} is {value}, but only a random graph takes it; leave it out for {kind!r}")
+            raise InputError(f"{option} is {value}, but only a random graph uses it; leave it out for {kind!r}")
     if num_edges is not None and edge_probability is not None:
-        raise InputError("a random graph takes num_edges or edge_probability, not both; leave one out")
+        raise InputError("a random graph uses num_edges or edge_probability, not both; leave one out")
     clients = np.arange(num_clients)
     if kind == "ring":
         pairs = np.stack([clients, np.roll(clients, -1)], 1)
@@ -219,7 +221,7 @@ def _as_pairs(edges: Iterable) -> Integer[np.ndarray, "edges 2"]:
     except ValueError:  # ragged
         pairs = np.zeros(0)
     if pairs.ndim != 2 or pairs.shape[1] != 2 or not np.issubdtype(pairs.dtype, np.integer):
-        raise InputError(f"edges must be pairs of client numbers such as (0, 1); the first of these is {edges[0]!r}")
+        raise InputError(f"edges must be pairs of client numbers such as (0, 1), but the first edge is {edges[0]!r}")
     return pairs
 
 
@@ -255,7 +257,7 @@ def _neighbours(adjacency: Float[np.ndarray, "N N"]) -> Integer[np.ndarray, "N K
 
 def _independent_pairs(num_clients: int, probability: float, rng: np.random.Generator) -> Integer[np.ndarray, "e 2"]:
     if not 0 < probability <= 1:
-        raise InputError(f"edge_probability is {probability}; it is a share of all pairs, above 0 and at most 1")
+        raise InputError(f"edge_probability is {probability}; it must be above 0 and at most 1")
     pairs = np.stack(np.triu_indices(num_clients, 1), 1)
     for _ in range(MAX_DRAWS):
         drawn = pairs[rng.random(len(pairs)) < probability]
@@ -263,7 +265,7 @@ def _independent_pairs(num_clients: int, probability: float, rng: np.random.Gene
             return drawn
     raise InputError(
         f"none of {MAX_DRAWS} random graphs of {num_clients} clients with edge_probability {probability} is connected; "
-        f"raise it (log(N) / N = {np.log(num_clients) / num_clients:.2g} is where it begins), or give num_edges instead"
+        f"raise it (above log(N) / N = {np.log(num_clients) / num_clients:.2g}), or set num_edges instead"
     )
 
 
