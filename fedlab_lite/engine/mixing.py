@@ -58,7 +58,7 @@ def check_mixing(matrix: Shaped[ArrayLike, "..."] | Sequence, *, doubly: bool = 
     for row, weights in enumerate(matrix):
         said = f"row {row} of the mixing matrix sums to {weights.sum():.6g}"
         if not np.isfinite(weights).all():
-            raise InputError(f"{said}: it has a NaN or an infinity; D^-1 A gets one from a client without neighbours")
+            raise InputError(f"{said}: it has a NaN or an infinity, as D^-1 A has for a client without neighbours")
         if weights.min() < 0:
             raise InputError(f"{said} and has the weight {weights.min():.6g}; weights must be 0 or more")
         if abs(weights.sum() - 1) > 1e-5:
@@ -68,7 +68,7 @@ def check_mixing(matrix: Shaped[ArrayLike, "..."] | Sequence, *, doubly: bool = 
         worst = int(abs(columns - 1).argmax())
         raise InputError(
             f"the mixing matrix is not doubly stochastic: column {worst} sums to {columns[worst]:.6g}, so client "
-            f"{worst} would count for more or less than its share; take Metropolis weights (`Graph.metropolis`)"
+            f"{worst} would count for more or less than its share; use Metropolis weights (`Graph.metropolis`)"
         )
 
 
