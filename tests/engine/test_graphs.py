@@ -313,7 +313,7 @@ def test_draw_shows_clients_edges_and_values():
         (lambda: Graph.from_edges([(0, 1), (1,)], 2), "pairs of client numbers"),
         (lambda: Graph.from_edges([("a", "b")], 2), "pairs of client numbers"),
         (lambda: Graph.from_edges(np.array([[0.0, 1.0]]), 2), "pairs of client numbers"),
-        (lambda: make_graph("ring", 4).draw(values=[1, 2]), r"shape \(2,\); give a number for each of 4 clients"),
+        (lambda: make_graph("ring", 4).draw(values=[1, 2]), r"shape \(2,\); pass one number for each of the 4 clients"),
         (lambda: mix(np.eye(3), {"w": np.zeros((4, 2))}), r"\(3, 3\) cannot mix an array \(4, 2\)"),
         (lambda: mix(np.eye(3), np.zeros((1, 2))), "stack the clients on its axis 0"),
         (lambda: mix(np.eye(3), 0.0), r"cannot mix an array \(\)"),
