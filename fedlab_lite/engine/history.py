@@ -133,7 +133,9 @@ class History:
         first = parts[0]
         for part in parts:
             if part.metrics.keys() != first.metrics.keys() or not np.array_equal(part.rounds, first.rounds):
-                raise InputError("these histories are of different trainings; stack what differs in its seeds alone")
+                raise InputError(
+                    "histories of different trainings cannot be stacked; they may differ only in their seeds"
+                )
         return replace(
             first,
             seeds=tuple(seed for part in parts for seed in part.seeds),
