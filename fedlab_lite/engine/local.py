@@ -83,7 +83,7 @@ def for_clients(
     """
     choose("executor", executor, EXECUTORS)
     if clients_at_once is not None and clients_at_once < 1:
-        raise InputError(f"clients_at_once is {clients_at_once}; at least one client has to be computed at a time")
+        raise InputError(f"clients_at_once is {clients_at_once}; it must be at least 1")
     if executor == "auto":
         executor = "map" if jax.default_backend() == "cpu" else "vmap"
     stacked, pools, together = apart(stacked)
@@ -161,7 +161,7 @@ def local_train(
       0.75
     """
     if (epochs is None) == (steps is None):
-        raise InputError(f"epochs is {epochs} and steps is {steps}; give one of them, the other stays None")
+        raise InputError(f"epochs is {epochs} and steps is {steps}; set one of them, and leave the other None")
     params, data = jax.tree.map(jnp.asarray, (params, data))
     rows = data.y.shape[0]
     batch_size = min(batch_size, rows)
@@ -210,8 +210,8 @@ def _check_optimizer(optimizer: optax.GradientTransformation, params: Any, state
 
     if form(after) != form(jax.eval_shape(lambda: state)) or form(updates)[0] != form(params)[0]:
         raise InputError(
-            "the optimizer's update changes the shapes or types of its state, or gives other updates than params: "
-            f"{form(jax.eval_shape(lambda: state))} became {form(after)}; keep them as `init` made them"
+            "the optimizer's update changes the shapes or types of its state, or its updates differ in form from "
+            f"params: {form(jax.eval_shape(lambda: state))} became {form(after)}; keep the form that `init` returns"
         )
 
 

@@ -99,7 +99,7 @@ def test_clients_at_once(at_once):
 
 @pytest.mark.parametrize("at_once", [0, -1])
 def test_fewer_than_one_client_at_once(at_once):
-    with pytest.raises(InputError, match=f"clients_at_once is {at_once}; at least one client"):
+    with pytest.raises(InputError, match=f"clients_at_once is {at_once}; it must be at least 1"):
         for_clients(lambda a: a, jnp.zeros(2), clients_at_once=at_once)
 
 
@@ -161,7 +161,7 @@ def test_every_step_draws_its_batch_anew():
 
 @pytest.mark.parametrize("bounds", [{}, {"epochs": 1, "steps": 1}, {"epochs": None, "steps": None}])
 def test_epochs_or_steps(bounds):
-    with pytest.raises(InputError, match=r"epochs is .* and steps is .*; give one of them"):
+    with pytest.raises(InputError, match=r"epochs is .* and steps is .*; set one of them"):
         local_train(count_rows, jnp.float32(0), numbered(4), KEY, SGD, batch_size=2, **bounds)
 
 
