@@ -54,7 +54,7 @@ class Plan:
         algorithm.check(problem)
         if algorithm.everybody and cohort_size < clients:
             name = type(algorithm).__name__
-            raise InputError(f"every client takes part in each round of {name}; leave cohort_size out")
+            raise InputError(f"all clients take part in each round of {name}; leave cohort_size out")
 
 
 def _stacked(trees: Sequence[Any]) -> Any:

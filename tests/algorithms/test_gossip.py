@@ -257,7 +257,7 @@ def test_settings_that_cannot_be(values, message):
     [
         ({"graph": ""}, "FedFADMM has no server and needs a graph"),
         ({"shared_size": 0}, "FedFADMM distils on a shared unlabelled set, but the data have none; set `shared_size`"),
-        ({"cohort_size": 2}, "every client takes part in each round of FedFADMM; leave cohort_size out"),
+        ({"cohort_size": 2}, "all clients take part in each round of FedFADMM; leave cohort_size out"),
         ({"graph": "random", "num_edges": 2}, "2 edges"),
         ({"graph": "ring", "num_edges": 4}, "num_edges"),
         ({"partition": "by_label", "num_clients": 3, "classes_per_client": 1}, "3 of 10 classes"),

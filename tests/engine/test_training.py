@@ -115,7 +115,7 @@ def test_newcomers_of_an_algorithm_without_join():
         ("fedavg", {"num_rounds": 1, "eval_every": 0}, "eval_every must be at least 1, got 0"),
         ("fedavg", {"num_rounds": 1, "cohort_size": 6}, "cohort_size is 6 of 5 clients; choose 1 to 5, or None"),
         ("fedavg", {"num_rounds": 1, "cohort_size": 0}, "cohort_size is 0 of 5 clients; choose 1 to 5, or None"),
-        ("dec_fedavg", {"num_rounds": 1, "cohort_size": 3}, "every client takes part in each round of DecFedAvg"),
+        ("dec_fedavg", {"num_rounds": 1, "cohort_size": 3}, "all clients take part in each round of DecFedAvg"),
     ],
 )
 def test_trainings_that_cannot_be(name, options, words):
