@@ -104,13 +104,7 @@ def test_what_was_chosen_in_the_environment_stays(environment, state):
     assert ("not kept" in said) == (not cache or "JAX_ENABLE_COMPILATION_CACHE" in environment)
 
 
-<<<<<<< HEAD
 COMPILES = """
-=======
-@pytest.mark.slow
-def test_a_damaged_program_is_removed_and_said_once(tmp_path):
-    code = """
->>>>>>> tests
 import warnings
 from fedlab_lite import setup
 setup()
@@ -123,6 +117,7 @@ show(value, [str(each.message) for each in caught])
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", ["cut", "empty", "flipped"])
 def test_a_damaged_program_is_removed_and_compiled_again(tmp_path, damage):
     assert python(COMPILES, FEDLAB_CACHE=str(tmp_path)) == [7.0, []]
