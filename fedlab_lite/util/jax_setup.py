@@ -44,23 +44,23 @@ def setup(
     """
     config, said, flags = jax.config, [], os.environ.get("XLA_FLAGS", "")
     if devices is not None and devices < 1:
-        raise InputError(f"devices={devices}: JAX needs at least one CPU device; None makes one a core")
+        raise InputError(f"devices = {devices}: must be at least 1, or None for one per core")
     group = _group(coordinator, num_processes, process_id)
     if group and not jax.distributed.is_initialized():
         try:
             jax.distributed.initialize(*group)
         except RuntimeError as error:
             raise InputError(
-                f"the processes could not be joined; call setup() before JAX computes ({error})"
+                f"the processes could not be connected ({error}); call setup() before the first JAX computation"
             ) from error
     chosen = config.jax_num_cpu_devices != -1 or "host_platform_device_count" in flags
     try:
         if devices or not chosen:
             config.update("jax_num_cpu_devices", devices or _cores())
         count = config.jax_num_cpu_devices
-        said.append("CPU devices as in XLA_FLAGS" if count == -1 else f"{count} CPU devices")
+        said.append("CPU devices as set in XLA_FLAGS" if count == -1 else f"{count} CPU devices")
     except RuntimeError:
-        said.append(f"already started with {jax.local_device_count()} devices, which stay")
+        said.append(f"already started with {jax.local_device_count()} devices, which cannot change")
     if cache is not False and (cache is not True or config.jax_compilation_cache_dir is None):
         config.update("jax_compilation_cache_dir", str(cache_dir() / "xla" if cache is True else cache))
     folder = config.jax_enable_compilation_cache and config.jax_compilation_cache_dir
@@ -126,13 +126,13 @@ def _group(*given) -> tuple[str, int, int] | None:
         return None
     missing = [name for name, value in zip(names, values, strict=True) if value is None]
     if missing:
-        raise InputError(f"several processes need {', '.join(names)}, all three; set {' and '.join(missing)}, too")
+        raise InputError(f"several processes need all three of {', '.join(names)}; set {' and '.join(missing)} too")
     try:
         coordinator, num_processes, process_id = str(values[0]), int(values[1]), int(values[2])
     except ValueError as error:
-        raise InputError(f"the number of processes and the process are whole numbers, not {values[1:]}") from error
+        raise InputError(f"num_processes and process_id must be whole numbers, not {values[1:]}") from error
     if not 0 <= process_id < num_processes:
         raise InputError(
-            f"process {process_id} of {num_processes}: processes count from 0 to the number of them less one"
+            f"process {process_id} of {num_processes} does not exist; processes are numbered 0 to {num_processes - 1}"
         )
     return coordinator, num_processes, process_id

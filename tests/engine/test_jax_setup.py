@@ -170,7 +170,7 @@ def test_setup_after_jax_has_started_does_no_harm():
     code = f"import jax\njax.devices()\nfrom fedlab_lite import setup\nsaid = [setup(devices=3)]{STATE}"
     *state, said = python(code, JAX_NUM_CPU_DEVICES="2")
     assert state[3] == 2
-    assert said.startswith("JAX: already started with 2 devices, which stay, compiled programs kept in ")
+    assert said.startswith("JAX: already started with 2 devices, which cannot change, compiled programs kept in ")
 
 
 @pytest.mark.slow
@@ -194,10 +194,16 @@ show(*said, jax.device_count(), process_allgather(np.array(jax.process_index() +
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"devices": 0}, "devices=0: JAX needs at least one CPU device"),
+        ({"devices": 0}, "devices = 0: must be at least 1, or None"),
         ({"coordinator": "host:1"}, "set FEDLAB_NUM_PROCESSES and FEDLAB_PROCESS_ID, too"),
-        ({"coordinator": "host:1", "num_processes": 2, "process_id": 2}, "process 2 of 2: processes count from 0"),
-        ({"coordinator": "host:1", "num_processes": 2, "process_id": 0}, "call setup\\(\\) before JAX computes"),
+        (
+            {"coordinator": "host:1", "num_processes": 2, "process_id": 2},
+            "process 2 of 2 does not exist; processes are numbered 0 to 1",
+        ),
+        (
+            {"coordinator": "host:1", "num_processes": 2, "process_id": 0},
+            "call setup\\(\\) before the first JAX computation",
+        ),
     ],
 )
 def test_what_is_refused(values, message):
@@ -210,7 +216,7 @@ def test_what_is_refused(values, message):
 
 def test_the_environment_names_all_three(monkeypatch):
     monkeypatch.setenv("FEDLAB_PROCESS_ID", "first")
-    with pytest.raises(InputError, match="set FEDLAB_COORDINATOR and FEDLAB_NUM_PROCESSES, too"):
+    with pytest.raises(InputError, match="set FEDLAB_COORDINATOR and FEDLAB_NUM_PROCESSES too"):
         fedlab_lite.setup()
     with pytest.raises(InputError, match="whole numbers, not"):
         fedlab_lite.setup(coordinator="host:1", num_processes=2)
