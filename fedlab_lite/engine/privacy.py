@@ -25,7 +25,7 @@ def gaussian_noise_multiplier(epsilon: float, delta: float) -> float:
     """
     _check(epsilon=epsilon, delta=delta)
     if epsilon >= 1:
-        raise InputError(f"the classical rule holds for epsilon < 1, not {epsilon}; take noise_multiplier_for")
+        raise InputError(f"the classical rule holds for epsilon < 1, not {epsilon}; use noise_multiplier_for")
     return math.sqrt(2 * math.log(1.25 / delta)) / epsilon
 
 
@@ -133,7 +133,7 @@ class Budget:
     def spent(self, rounds: int) -> float:
         """The total epsilon of `rounds` rounds, at the budget's delta."""
         if rounds < 0:
-            raise InputError(f"rounds={rounds}: 0 or more")
+            raise InputError(f"rounds = {rounds}: must be 0 or more")
         number = {"rounds": rounds * self.messages, "sampling_rate": self.sampling_rate}
         return epsilon_of(self.noise_multiplier, self.delta, **number) if rounds else 0.0
 
@@ -146,8 +146,8 @@ class Budget:
             rate = {"sampling_rate": self.sampling_rate}
             noise = noise_multiplier_for(self.epsilon, self.delta, rounds=self.messages, **rate)
             raise InputError(
-                f"one round costs epsilon = {self.spent(1):.3g} at delta = {self.delta:g}, the budget is "
-                f"{self.epsilon:g}: none fits with a noise multiplier of {self.noise_multiplier:g}; use {noise:.4g}"
+                f"one round costs epsilon = {self.spent(1):.3g} at delta = {self.delta:g}, but the budget is "
+                f"{self.epsilon:g}; raise the noise multiplier from {self.noise_multiplier:g} to {noise:.4g}"
             )
         return min(num_rounds, self.rounds) if num_rounds else 0
 
@@ -162,7 +162,7 @@ def _accounting():
     try:
         import dp_accounting
     except ModuleNotFoundError as error:
-        raise InputError("adding up privacy needs dp-accounting: pip install 'fedlab-lite[privacy]'") from error
+        raise InputError("privacy accounting needs dp-accounting: pip install 'fedlab-lite[privacy]'") from error
     return dp_accounting
 
 
