@@ -40,8 +40,8 @@ class CNN(nnx.Module):
             height, width = (height - lost) // 2, (width - lost) // 2
         if min(height, width) < 1:
             raise InputError(
-                f"nothing is left of {input_shape} after {len(channels)} convolutions of 5x5 ({padding}), each with a "
-                "2x2 max-pool; use larger inputs, fewer channels, or padding 'SAME'"
+                f"inputs {input_shape} are too small for {len(channels)} convolutions of 5x5 ({padding}), each with a "
+                "2x2 max-pool; use larger inputs, a shorter list of channels, or padding 'SAME'"
             )
         sizes = [height * width * channels[-1], *hidden]
         if hidden:
@@ -123,8 +123,8 @@ class NormCNN(nnx.Module):
         places = math.prod(math.ceil(side / stride) // 2 ** len(channels) for side in sides)
         if not places:
             raise InputError(
-                f"nothing is left of {input_shape} after a first convolution at stride {stride} and {len(channels)} "
-                "max-pools of 2x2; take a smaller stride, fewer channels in the list, or larger images"
+                f"inputs {input_shape} are too small for a first convolution at stride {stride} and {len(channels)} "
+                "max-pools of 2x2; use a smaller stride, a shorter list of channels, or larger images"
             )
         self.dense = nnx.Linear(places * channels[-1], features, rngs=rngs)
         self.features, self.rates, self.centre = features, (dropout, dense_dropout), centre

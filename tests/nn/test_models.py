@@ -273,8 +273,8 @@ def test_projection_puts_every_row_of_B_in_the_ball():
         ("resnet18", {"stem": "cifra"}, "did you mean 'cifar'"),
         ("resnet18", {"blocks": (2, 0)}, r"blocks of model resnet18 .*, not empty, each at least 1, got \(2, 0\)"),
         ("cnn", {"padding": "same"}, "padding of model cnn must be one of SAME, VALID, got 'same'"),
-        ("norm_cnn", {"stride": 16}, r"nothing is left of \(28, 28, 1\) after a first convolution at stride 16"),
-        ("cnn5", {"channels": (4, 4, 4)}, r"nothing is left of \(28, 28, 1\) after 3 convolutions of 5x5 \(VALID\)"),
+        ("norm_cnn", {"stride": 16}, r"inputs \(28, 28, 1\) are too small for a first convolution at stride 16"),
+        ("cnn5", {"channels": (4, 4, 4)}, r"inputs \(28, 28, 1\) are too small for 3 convolutions of 5x5 \(VALID\)"),
     ],
 )
 def test_bad_models_are_refused_when_they_are_made(name, options, message):
