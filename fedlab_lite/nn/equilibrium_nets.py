@@ -79,7 +79,9 @@ class Solve:
 
 def _warm(z0: jax.Array, u: jax.Array) -> jax.Array:
     if z0.shape != u.shape:
-        raise InputError(f"z0 has shape {z0.shape}, the equilibrium {u.shape}; pass `solution.z` of an earlier pass")
+        raise InputError(
+            f"z0 has shape {z0.shape}, but the equilibrium has {u.shape}; pass `solution.z` of an earlier pass"
+        )
     visited = jnp.any(z0 != 0, axis=tuple(range(1, z0.ndim)), keepdims=True)
     return jnp.where(visited, z0, u)
 
