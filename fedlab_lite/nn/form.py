@@ -31,20 +31,20 @@ def check_state(module: nnx.Module, name: str) -> None:
     for path, part in nnx.iter_modules(module):
         if isinstance(part, nnx.Dropout):
             raise InputError(
-                f"{name} has an nnx.Dropout, {_dotted(path)}, which draws from a state of its own; a model here keeps "
-                "nothing but parameters: ask for `key` in __call__(self, x, *, key=None) and use "
+                f"{name} has an nnx.Dropout, {_dotted(path)}, which keeps a random state, but a model may keep "
+                "only parameters; define __call__(self, x, *, key=None) and use "
                 "fedlab_lite.nn.layers.dropout(x, rate, key)"
             )
         if isinstance(part, nnx.BatchNorm):
             raise InputError(
-                f"{name} has an nnx.BatchNorm, {_dotted(path)}, which keeps running statistics; a model here keeps "
-                "nothing but parameters: take fedlab_lite.nn.layers.GroupNorm, nnx.GroupNorm or nnx.LayerNorm"
+                f"{name} has an nnx.BatchNorm, {_dotted(path)}, which keeps running statistics, but a model may keep "
+                "only parameters; use fedlab_lite.nn.layers.GroupNorm, nnx.GroupNorm or nnx.LayerNorm"
             )
     for path, variable in nnx.to_flat_state(nnx.state(module)):
         if not issubclass(variable.type, nnx.Param):
             raise InputError(
-                f"{name} keeps a {variable.type.__name__}, {_dotted(path)}; a model here keeps nothing but parameters "
-                "(nnx.Param): leave it out, or make a parameter of it"
+                f"{name} keeps a {variable.type.__name__}, {_dotted(path)}, but a model may keep only parameters "
+                "(nnx.Param); remove it, or make it a parameter"
             )
 
 
@@ -55,16 +55,20 @@ def _dotted(path: tuple) -> str:
 def check_form(module: type, name: str, options: dict[str, Any]) -> dict[str, Any]:
     """The options in their normal form. Raises `InputError` for a wrong form of the class, or wrong options."""
     if not (isinstance(module, type) and issubclass(module, nnx.Module)):
-        raise InputError(f"{name} is no class of Flax NNX modules; derive it from flax.nnx.Module and pass the class")
+        raise InputError(
+            f"{name} is not a class of Flax NNX modules; derive it from flax.nnx.Module and pass the class"
+        )
     takes = arguments(module)
     missing = [f"`{argument}` in __init__" for argument in ("input_shape", "rngs") if argument not in takes]
     if not any("__call__" in vars(base) for base in module.__mro__):
         missing.append("`__call__`")
     if missing:
-        raise InputError(f"{name} lacks {' and '.join(missing)}; fedlab_lite.nn.model says what a representation is")
+        raise InputError(
+            f"{name} lacks {' and '.join(missing)}; the docstring of fedlab_lite.nn.model describes a representation"
+        )
     options = checked(f"model {name}", options, options_of(module))
     empty = inspect.Parameter.empty
     needed = [o for o in takes if o not in _NOT_OPTIONS and takes[o].default is empty and o not in options]
     if needed:
-        raise InputError(f"{name} needs a value for {', '.join(needed)}; pass it, or give it a default in __init__")
+        raise InputError(f"{name} needs a value for {', '.join(needed)}; pass it, or set a default in __init__")
     return options

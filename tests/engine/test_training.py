@@ -251,8 +251,8 @@ class NoDefault(nnx.Module):
 @pytest.mark.parametrize(
     ("module", "options", "words"),
     [
-        (Linear.__call__, {}, "no class of Flax NNX modules; derive it from flax.nnx.Module"),
-        (dict, {}, "dict is no class of Flax NNX modules"),
+        (Linear.__call__, {}, "not a class of Flax NNX modules; derive it from flax.nnx.Module"),
+        (dict, {}, "dict is not a class of Flax NNX modules"),
         (NoInput, {}, "NoInput lacks `input_shape` in __init__ and `rngs` in __init__"),
         (NoCall, {}, "NoCall lacks `__call__`"),
         (NoFeatures, {}, "neither `features`, the length of what it gives, nor `make_head`"),
@@ -262,11 +262,11 @@ class NoDefault(nnx.Module):
         (
             Dropping,
             {},
-            r"Dropping has an nnx.Dropout, self.then, .* ask for `key` .* use fedlab_lite.nn.layers.dropout",
+            r"Dropping has an nnx.Dropout, self.then, .* key=None\) and use fedlab_lite.nn.layers.dropout",
         ),
         (DroppingLater, {}, r"has an nnx.Dropout, self.then.layers.1, "),
         (Batched, {}, r"Batched has an nnx.BatchNorm, self.then, .* take fedlab_lite.nn.layers.GroupNorm"),
-        (Counting, {}, r"Counting keeps a Variable, self.calls; a model here keeps nothing but parameters"),
+        (Counting, {}, r"Counting keeps a Variable, self.calls, but a model may keep only parameters"),
     ],
 )
 def test_networks_that_cannot_be(module, options, words):
