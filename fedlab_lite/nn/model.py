@@ -114,7 +114,7 @@ class Model:
             return representation, representation.make_head(self.num_classes, rngs=rngs)
         if not hasattr(representation, "features"):
             raise InputError(
-                f"an instance of {self.name} has neither `features`, the length of what it gives, nor `make_head`; "
+                f"an instance of {self.name} has neither `features` (the length of its output) nor `make_head`; "
                 "set self.features in its __init__"
             )
         return representation, nnx.Linear(representation.features, self.num_classes, rngs=rngs)
@@ -200,8 +200,8 @@ class Model:
         """
         if not hasattr(self.module, "activations"):
             raise InputError(
-                f"{self.name} does not say what its layers put out; give {self.module.__name__} a method "
-                "`activations(self, x)`, as `fedlab_lite.nn.model` describes it"
+                f"{self.name} does not return its layers' outputs; add a method `activations(self, x)` to "
+                f"{self.module.__name__}, as the docstring of `fedlab_lite.nn.model` describes"
             )
         found = OrderedDict(self._representation(params["representation"], x).activations(x))
         if "head" in params:
@@ -279,7 +279,7 @@ def _outputs(model: Model) -> tuple[jax.ShapeDtypeStruct, Solution | None]:
         shapes = jax.tree.map(lambda leaf: leaf.shape, features)
         raise InputError(
             f"the representation of {model.name!r} gives features of shape {shapes} for one row, which its head does "
-            f"not take: {error}"
+            f"not accept: {error}"
         ) from error
     return logits, solution
 

@@ -255,7 +255,7 @@ class NoDefault(nnx.Module):
         (dict, {}, "dict is not a class of Flax NNX modules"),
         (NoInput, {}, "NoInput lacks `input_shape` in __init__ and `rngs` in __init__"),
         (NoCall, {}, "NoCall lacks `__call__`"),
-        (NoFeatures, {}, "neither `features`, the length of what it gives, nor `make_head`"),
+        (NoFeatures, {}, r"neither `features` \(the length of its output\) nor `make_head`"),
         (NoDefault, {}, "NoDefault needs a value for width"),
         (NoDefault, {"width": 7}, r"gives features of shape \(1, 6\)"),
         (Wide, {"widht": 3}, "did you mean 'width'"),

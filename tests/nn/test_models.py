@@ -179,7 +179,7 @@ def test_activations_are_what_forward_computes(name):
 
 def test_activations_of_a_model_that_has_none():
     model = make_model("deq_mlp", FEMNIST, 7, **SMALL["deq_mlp"])
-    with pytest.raises(InputError, match="give DEQMLP a method `activations"):
+    with pytest.raises(InputError, match=r"add a method `activations\(self, x\)` to DEQMLP"):
         model.activations(model.init(jax.random.key(0)), jnp.zeros((1, *FEMNIST)))
 
 
@@ -333,7 +333,7 @@ def test_a_head_that_does_not_fit_is_named(monkeypatch):
             return jnp.zeros((x.shape[0], 4))
 
     monkeypatch.setitem(MODELS, "odd", (Odd, {}))
-    with pytest.raises(InputError, match=r"'odd' gives features of shape \(1, 4\).* head does not take"):
+    with pytest.raises(InputError, match=r"'odd' gives features of shape \(1, 4\).* head does not accept"):
         make_model("odd", FEMNIST, 10)
 
 
