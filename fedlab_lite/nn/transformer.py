@@ -142,7 +142,9 @@ class Embedding(nnx.Module):
 
     def __init__(self, input_shape: tuple[int], vocabulary: int, width: int, *, rngs: nnx.Rngs):
         if len(input_shape) != 1:
-            raise InputError(f"a Transformer reads rows of T token ids, shape (T,); these inputs are {input_shape}")
+            raise InputError(
+                f"a Transformer needs rows of T token ids, shape (T,), but the inputs have shape {input_shape}"
+            )
         self.tokens = nnx.Param(SMALL(rngs.params(), (vocabulary, width)))
         self.positions = nnx.Param(SMALL(rngs.params(), (*input_shape, width)))
 
