@@ -139,7 +139,7 @@ class _ConvNet(_Network):
     ):
         if len(input_shape) != 3:
             raise InputError(
-                f"{type(self).__name__} takes pictures, of shape (height, width, colours), not {input_shape}"
+                f"{type(self).__name__} needs pictures of shape (height, width, colours), not {input_shape}"
             )
         channels = [width * layer.widths for layer in self.layers]
         rows, columns = (max(SIDE, side) for side in input_shape[:2])
@@ -251,7 +251,7 @@ class DNN(_Network):
         own = 1 if split == "last" else 2
         if len(hidden) < own:
             raise InputError(
-                f"hidden = {hidden} with split {split!r} leaves no layer to share; give the widths of {own} or more"
+                f"hidden = {hidden} with split {split!r} leaves no layer to share; set at least {own} widths"
             )
         rates = [0.0, *[dropout] * (len(hidden) - 1), 0.0]
         super().__init__([prod(input_shape), *hidden], rates, own, rngs=rngs)
