@@ -75,7 +75,7 @@ def _item(stem: str, about: Table, shared: Table) -> Table:
         if isinstance(minutes := table.get("minutes"), dict):
             table["minutes"] = minutes.get(preset)
         if not isinstance(table.get("minutes"), int | float):
-            raise InputError(f"{stem} at {preset} does not say how many minutes it takes")
+            raise InputError(f"{stem} at {preset} needs `minutes`, its estimated time")
         if "part_of" not in table:
             for key, read in (("base", _one), ("runs", _named), ("columns", _named), ("data", _one)):
                 if key in table:

@@ -408,7 +408,7 @@ def test_what_a_base_says_of_a_run_is_that_runs_alone(monkeypatch):
         ('small = ["ring"', 'small = ["later"', "unknown shared settings 'later'"),
         ("{on}_{alpha}", "{on}_{alhpa}", "unknown axis of .* 'alhpa'; did you mean 'alpha'"),
         ('data = { d = "Digits" }', 'date = { d = "Digits" }', "unknown axis of .* 'data'; did you mean 'date'"),
-        (", paper = 3000", "", "a at paper does not say how many minutes"),
+        (", paper = 3000", "", "a at paper needs `minutes`, its estimated time"),
         ("quick.base", "quick.bsae", "unknown key of a at quick 'bsae'; did you mean 'base'"),
         ("laptop.hardware", "laptop.hardwear", "unknown key of a at laptop 'hardwear'; did you mean 'hardware'"),
         ("published.", "publisht.", "unknown key of a 'publisht'; did you mean 'published'"),
