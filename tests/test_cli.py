@@ -319,7 +319,7 @@ def test_an_installed_package_writes_to_the_working_directory(tmp_path, monkeypa
     assert main(["report", "--write"]) == 2
     assert "only in a checkout" in capsys.readouterr().err
     assert main(["run", "fig04_mlp"]) == 2
-    assert "notebooks run from a checkout" in capsys.readouterr().err
+    assert "notebooks need a checkout" in capsys.readouterr().err
 
 
 NUMBERS = [["run", "tab03", "--jobs", number] for number in ("0", "-1", "two", "1.5")]
@@ -355,7 +355,7 @@ def test_what_may_not_train_leaves_out_what_it_cannot_draw(checkout, monkeypatch
     assert main(["run", "fedeq/fig04", "--stored", "-p", "num_rounds", "3"]) == 0
     assert "skipped: fedeq/fig04_mlp_vs_deq_mlp: " in capsys.readouterr().out
     assert main(["run", "fedeq/fig10", "--stored"]) == 0
-    assert "trains and times in its own cells" in capsys.readouterr().out
+    assert "trains in its own cells, so its runs are not stored" in capsys.readouterr().out
     monkeypatch.setattr(notebooks, "compute", lambda *args, **options: 0)
     write_notebook(body="from fedlab_lite.util import MissingDataError\nraise MissingDataError('no cifar10\\nget it')")
     assert main(["run", "fedeq/fig04", "--stored"]) == 0
@@ -454,7 +454,7 @@ def test_a_log_gets_a_line_a_minute(monkeypatch, capsys):
 
 def test_a_notebook_that_is_not_written_yet(checkout, produced, capsys):
     assert main(["run", "fig04_mlp"]) == 2
-    assert "fig04_mlp_vs_deq_mlp.ipynb is not there" in capsys.readouterr().err
+    assert "fig04_mlp_vs_deq_mlp.ipynb does not exist" in capsys.readouterr().err
 
 
 def test_one_bad_job_does_not_stop_the_others(checkout, monkeypatch, capsys):

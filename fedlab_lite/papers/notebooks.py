@@ -38,7 +38,7 @@ class Parameter(NamedTuple):
 def path(item: Item) -> Path:
     """The path of an item's notebook. Raises `MissingDataError` if there is none."""
     if not item.notebook.exists():
-        raise MissingDataError(f"{item.notebook} is not there; notebooks run from a checkout of the project")
+        raise MissingDataError(f"{item.notebook} does not exist; notebooks need a checkout of the project")
     return item.notebook
 
 
@@ -58,12 +58,14 @@ def parameters(file: Path) -> dict[str, Parameter]:
     found = {}
     for node in ast.parse(source(tagged[0])).body:
         if not isinstance(node, ast.AnnAssign) or node.value is None:
-            raise InputError(f"{file}: a parameter must read `name: type = literal`, not `{ast.unparse(node)}`")
+            raise InputError(
+                f"{file}: a parameter must have the form `name: type = literal`, not `{ast.unparse(node)}`"
+            )
         try:
             hint = eval(ast.unparse(node.annotation), {"__builtins__": {}}, _TYPES)
             found[ast.unparse(node.target)] = Parameter(hint, ast.literal_eval(node.value))
         except (NameError, TypeError, ValueError) as error:
-            raise InputError(f"{file}: `{ast.unparse(node)}` is not made of built-in types and literals") from error
+            raise InputError(f"{file}: `{ast.unparse(node)}` must use only built-in types and literals") from error
     return found
 
 
@@ -122,7 +124,7 @@ def compute(item: Item, preset: str, values: Mapping[str, Any], **options: Any) 
     """
     setup()  # here, because a Dask worker starts here as well
     if presets.item(*item).get("unstored", False) and os.environ.get("FEDLAB_STORED_ONLY"):
-        raise NotStoredError("it trains and times in its own cells, which no store keeps")
+        raise NotStoredError("it trains in its own cells, so its runs are not stored")
     runs = presets.settings(*item, preset, **values)
     runner.run_all(runs, keep_state=presets.item(*item).get("final_states", False), **options)
     return len(runs)
@@ -150,7 +152,7 @@ def render(item: Item, preset: str, values: Mapping[str, Any], output: Path | No
     output = output or files.rendered_dir() / preset / item.paper / file.name
     files.check_writable(output.parent)
     unfinished = output.with_name(f".{output.name}")  # Papermill writes after each cell; a kill leaves a partial file
-    watched, waiting = progress.watched(), progress.every_minute(lambda: f"{item}: its notebook runs")
+    watched, waiting = progress.watched(), progress.every_minute(lambda: f"{item}: running the notebook")
     # The kernel inherits both. A stored notebook has no progress bars. The kernel takes GPU memory only as needed,
     # because this process may already have computed and hold its share.
     batch = {"FEDLAB_BATCH": "1", "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
