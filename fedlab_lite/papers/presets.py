@@ -68,7 +68,7 @@ def items(pattern: str = "*", of: Sequence[str] = PAPERS) -> list[Item]:
             return max(tuple(difflib.SequenceMatcher(None, pattern, part).ratio() for part in pair) for pair in pairs)
 
         near = sorted((item for item in everything if alike(item)[0] > 0.6), key=alike, reverse=True)[:3]
-        words = f"near it: {', '.join(map(str, near))}" if near else "`fedlab list` shows all there are"
+        words = f"similar: {', '.join(map(str, near))}" if near else "`fedlab list` shows all"
         raise InputError(f"no notebook matches {pattern!r}; {words}")
     return found
 
@@ -146,7 +146,7 @@ def _flat_runs(paper: str, stem: str, preset: str) -> dict[str, tuple[dict[str, 
         common = {name: value for name, value in values.items() if name not in {"without", *runs}}
         without = {*table.get("without", ()), *values.get("without", ())}
         for name in without:
-            choose(f"run of {paper}/{stem} at {preset}, to leave out,", name, runs)
+            choose(f"run to leave out of {paper}/{stem} at {preset}", name, runs)
         for name, own in runs.items():
             if name not in without:
                 result[f"{column}/{name}" if column else name] = common, own | values.get(name, {})
