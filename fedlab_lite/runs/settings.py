@@ -30,7 +30,7 @@ def _options(kind: str, name: str, options: Any, known: Mapping[str, Allowed]) -
     try:
         pairs = dict(options)
     except (TypeError, ValueError) as error:
-        raise InputError(f"{kind}_options are a dictionary, or pairs (name, value), not {options!r}") from error
+        raise InputError(f"{kind}_options must be a dictionary, or pairs (name, value), got {options!r}") from error
     return tuple(sorted(checked(f"{kind} {name}", pairs, known).items()))
 
 
@@ -119,18 +119,18 @@ class Settings:
     def _check_clients(self) -> None:
         if self.unseen_clients >= self.num_clients:
             raise InputError(
-                f"unseen_clients is {self.unseen_clients} of {self.num_clients} clients; at least one must train, "
-                "so choose 0 or more, and fewer than num_clients"
+                f"unseen_clients is {self.unseen_clients} of {self.num_clients} clients; choose 0 to "
+                f"{self.num_clients - 1}, because at least one client must train"
             )
         training = self.num_clients - self.unseen_clients
         if self.cohort_size is not None and self.cohort_size > training:
             raise InputError(
-                f"cohort_size {self.cohort_size} is more than the {training} clients that train; None takes all of them"
+                f"cohort_size is {self.cohort_size}, but {training} clients train; use 1 to {training}, or None for all"
             )
         if self.budgets and len(self.budgets) != self.num_clients:
             raise InputError(
-                f"budgets are {list(self.budgets)}; give one number of solver iterations, 1 or more, to each of the "
-                f"{self.num_clients} clients, or none at all"
+                f"budgets are {list(self.budgets)}; set one number of solver iterations, 1 or more, for each of the "
+                f"{self.num_clients} clients, or leave budgets out"
             )
         if len(set(self.seeds)) != len(self.seeds):
             raise InputError(f"seeds must be different from each other, got {self.seeds}")
@@ -150,12 +150,9 @@ class Settings:
         if not self.privacy_budget:
             return None
         if len(self.privacy_budget) != 2:
-            raise InputError(f"privacy_budget is a pair (epsilon, delta), got {self.privacy_budget}")
+            raise InputError(f"privacy_budget must be a pair (epsilon, delta), got {self.privacy_budget}")
         if not self.message_noise:
-            raise InputError(
-                "a privacy_budget is spent on messages with noise, and these have none: any number of them would break "
-                "it; set message_noise and message_clip as well"
-            )
+            raise InputError("a privacy_budget needs messages with noise; set message_noise and message_clip as well")
         return Budget(*self.privacy_budget, noise_multiplier=self.message_noise / 2, messages=messages)
 
     @classmethod

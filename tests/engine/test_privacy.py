@@ -126,11 +126,11 @@ def test_a_run_stops_when_its_budget_is_used_up(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"privacy_budget": (1.0,)}, r"privacy_budget is a pair \(epsilon, delta\), got \(1.0,\)"),
+        ({"privacy_budget": (1.0,)}, r"privacy_budget must be a pair \(epsilon, delta\), got \(1.0,\)"),
         ({"privacy_budget": (1.0, 0.0)}, r"privacy_budget .* each above 0, got \(1.0, 0.0\)"),
         ({"privacy_budget": (1.0, 1.0)}, "delta of the privacy budget must .* above 0 and below 1, got 1.0"),
         ({"privacy_budget": (0.0, 0.1)}, r"privacy_budget .* each above 0, got \(0.0, 0.1\)"),
-        ({"privacy_budget": (1.0, 0.1), "message_noise": None}, "these have none: any number .* set message_noise"),
+        ({"privacy_budget": (1.0, 0.1), "message_noise": None}, "needs messages with noise; set message_noise"),
         ({"privacy_budget": (1.0, 0.1), "message_noise": 0.0}, "these have none"),
         ({"message_clip": None}, "set message_clip as well"),
     ],
