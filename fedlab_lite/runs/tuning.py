@@ -108,13 +108,13 @@ def _distributions(settings: Settings, spaces: Spaces) -> dict[str, FloatDistrib
     options = algorithm_options(settings.algorithm)
     floats = [name for name, allowed in options.items() if allowed.hint in (float, float | None)]
     if not spaces:
-        raise InputError(f"nothing to search; {settings.algorithm} has the options {', '.join(floats)}")
+        raise InputError(f"there are no options to search; {settings.algorithm} has {', '.join(floats)}")
     for name, ends in spaces.items():
         choose(f"float option of algorithm {settings.algorithm}", name, floats)
         check_value(f"the range of {name}", ends, tuple[float, ...])
         if len(ends) != 2 or not 0 < ends[0] < ends[1] < math.inf:
             raise InputError(
-                f"the range of {name} is {list(ends)}; give [low, high] with 0 < low < high, the search is logarithmic"
+                f"the range of {name} is {list(ends)}; use [low, high] with 0 < low < high (the search is logarithmic)"
             )
         with_options(settings, **{name: ends[1]})  # raises now for an end that the algorithm does not accept
     return {name: FloatDistribution(*map(float, spaces[name]), log=True) for name in sorted(spaces)}

@@ -190,7 +190,7 @@ def test_shown_where_the_data_are_not(monkeypatch):
 @pytest.mark.parametrize(
     ("spaces", "options", "message"),
     [
-        ({}, {}, "nothing to search; fedf_admm has the options lr, momentum, .*, rho, nu, derivative_gain"),
+        ({}, {}, "there are no options to search; fedf_admm has lr, momentum, .*, rho, nu, derivative_gain"),
         ({"eta": (0.1, 1.0)}, {}, "unknown float option of algorithm fedf_admm 'eta'"),
         ({"epochs": (1, 3)}, {}, "unknown float option .*'epochs'"),
         ({"lr": (0.1, 0.1)}, {}, r"range of lr is \[0.1, 0.1\]; give \[low, high\] with 0 < low < high"),
