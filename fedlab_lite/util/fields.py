@@ -209,7 +209,7 @@ def check_value(name: str, value: Any, hint: Any, rule: Rule = None) -> None:
     if isinstance(rule, Range):
         numbers = value if several else [] if value is None else [value]
         if any(isinstance(number, int) and number > LARGEST for number in numbers):
-            raise _wrong(name, value, hint, f"{allowed}; no whole number above 2^31 - 1")
+            raise _wrong(name, value, hint, f"{allowed}, whole numbers at most 2^31 - 1")
         if (several and not value and not rule.empty) or not all(map(rule.holds, numbers)):
             raise _wrong(name, value, hint, allowed)
     elif rule and value is not None and value not in rule:
