@@ -195,7 +195,7 @@ show(*said, jax.device_count(), process_allgather(np.array(jax.process_index() +
     ("values", "message"),
     [
         ({"devices": 0}, "devices = 0: must be at least 1, or None"),
-        ({"coordinator": "host:1"}, "set FEDLAB_NUM_PROCESSES and FEDLAB_PROCESS_ID, too"),
+        ({"coordinator": "host:1"}, "set FEDLAB_NUM_PROCESSES and FEDLAB_PROCESS_ID too"),
         (
             {"coordinator": "host:1", "num_processes": 2, "process_id": 2},
             "process 2 of 2 does not exist; processes are numbered 0 to 1",

@@ -173,7 +173,7 @@ def test_a_misplaced_option_in_a_file_is_found(monkeypatch):
         (quick | {"base": quick["base"] | {"widht": 8}}, "quick 'widht'; did you mean 'width'"),
         (quick | {"base": quick["base"] | {"deq_mpl": {"width": 8}}}, "quick 'deq_mpl'; did you mean 'deq_mlp'"),
         (quick | {"columns": {"a": {"widht": 8}}}, "quick 'widht'; did you mean 'width'"),
-        (quick | {"without": ["local_"]}, "unknown run of .*, to leave out, 'local_'; did you mean 'local'"),
+        (quick | {"without": ["local_"]}, "unknown run to leave out of .* 'local_'; did you mean 'local'"),
     ):
         monkeypatch.setattr(presets, "preset_table", lambda *names, table=table: table)
         with pytest.raises(InputError, match=message):
