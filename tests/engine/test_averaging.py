@@ -148,7 +148,7 @@ def test_budgets_and_fusion_are_data_of_one_program():
     ("values", "message"),
     [
         ({"model": "mlp", "model_options": {}}, "mlp has no solver"),
-        ({"budgets": (3, 11, 10)}, "a client's budget is 11 iterations, but fl_deq_cnn makes 10 at most"),
+        ({"budgets": (3, 11, 10)}, "a client's budget is 11 iterations, but fl_deq_cnn makes at most 10; raise"),
         ({"model_options": DEQ["model_options"] | {"tol": 0.01}}, "tol = 0.01 samples stop before"),
     ],
 )
