@@ -5,7 +5,7 @@ import signal
 import sys
 import threading
 
-SAID = "interrupted; the same command goes on from the last checkpoint\n"
+SAID = "interrupted; the same command continues from the last checkpoint\n"
 
 
 def end_when_interrupted() -> None:
