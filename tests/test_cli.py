@@ -499,7 +499,7 @@ def test_produce_computes_with_the_parameters_that_runs_take(checkout, monkeypat
     ]
 
 
-INTERRUPTED = "interrupted; the same command goes on from the last checkpoint\n"
+INTERRUPTED = "interrupted; the same command continues from the last checkpoint\n"
 
 
 @pytest.mark.slow
