@@ -159,12 +159,12 @@ class TestFedOpt:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"optimizer": optax.adam}, "optimizer of FedAvg is <function adam .* give an optax.GradientTransformation"),
-        ({"optimizer": 0.1}, r"optimizer of FedAvg is 0.1 \(float\); give .* such as optax.adam\(1e-3\), or None"),
+        ({"optimizer": optax.adam}, "optimizer of FedAvg is <function adam .* use an optax.GradientTransformation"),
+        ({"optimizer": 0.1}, r"optimizer of FedAvg is 0.1 \(float\); use .* such as optax.adam\(1e-3\), or None"),
         ({"server_optimizer": "adam"}, r"server_optimizer of FedAvg is 'adam' \(str\)"),
         ({"optimizer": ADAM, "momentum": 0.9}, "momentum of FedAvg belongs to SGD, which `optimizer` replaces"),
         ({"optimizer": ADAM, "weight_decay": 0.1}, "weight_decay of FedAvg belongs to SGD"),
-        ({"optimizer": ADAM, "clip": 1.0}, "clip of FedAvg belongs to SGD.* by optax.chain"),
+        ({"optimizer": ADAM, "clip": 1.0}, "clip of FedAvg belongs to SGD.* with optax.chain"),
         ({"optimizer": ADAM, "lr_decay": 0.9}, "lr_decay of FedAvg belongs to SGD"),
     ],
 )

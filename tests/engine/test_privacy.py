@@ -131,7 +131,7 @@ def test_a_run_stops_when_its_budget_is_used_up(tmp_path, monkeypatch):
         ({"privacy_budget": (1.0, 1.0)}, "delta of the privacy budget must .* above 0 and below 1, got 1.0"),
         ({"privacy_budget": (0.0, 0.1)}, r"privacy_budget .* each above 0, got \(0.0, 0.1\)"),
         ({"privacy_budget": (1.0, 0.1), "message_noise": None}, "needs messages with noise; set message_noise"),
-        ({"privacy_budget": (1.0, 0.1), "message_noise": 0.0}, "these have none"),
+        ({"privacy_budget": (1.0, 0.1), "message_noise": 0.0}, "needs messages with noise; set message_noise"),
         ({"message_clip": None}, "set message_clip as well"),
     ],
 )
@@ -144,7 +144,7 @@ def test_budgets_of_a_run_that_cannot_be(options, message):
     ("call", "values", "message"),
     [
         (gaussian_noise_multiplier, {"epsilon": 0.0, "delta": 0.1}, "epsilon must be .* above 0, got 0.0"),
-        (gaussian_noise_multiplier, {"epsilon": 1.0, "delta": 0.1}, "holds for epsilon < 1, not 1.0; take noise_mult"),
+        (gaussian_noise_multiplier, {"epsilon": 1.0, "delta": 0.1}, "holds for epsilon < 1, not 1.0; use noise_mult"),
         (gaussian_noise_multiplier, {"epsilon": 0.5, "delta": 1.0}, "delta must be .* above 0 and below 1, got 1.0"),
         (noise_multiplier_for, {"epsilon": float("nan"), "delta": 0.1}, "epsilon must be .* above 0, got nan"),
         (noise_multiplier_for, {"epsilon": 1.0, "delta": 0.0}, "delta must be .* above 0 and below 1, got 0.0"),

@@ -193,7 +193,7 @@ def test_shown_where_the_data_are_not(monkeypatch):
         ({}, {}, "there are no options to search; fedf_admm has lr, momentum, .*, rho, nu, derivative_gain"),
         ({"eta": (0.1, 1.0)}, {}, "unknown float option of algorithm fedf_admm 'eta'"),
         ({"epochs": (1, 3)}, {}, "unknown float option .*'epochs'"),
-        ({"lr": (0.1, 0.1)}, {}, r"range of lr is \[0.1, 0.1\]; give \[low, high\] with 0 < low < high"),
+        ({"lr": (0.1, 0.1)}, {}, r"range of lr is \[0.1, 0.1\]; use \[low, high\] with 0 < low < high"),
         ({"lr": (1.0, 0.1)}, {}, "0 < low < high"),
         ({"lr": (0.0, 0.1)}, {}, "0 < low < high"),
         ({"lr": (-1.0, 0.1)}, {}, "0 < low < high"),
