@@ -94,7 +94,7 @@ def federated(
         if size is not None and size < num_clients:
             raise InputError(f"{kind} is {size}, which leaves some of {num_clients} clients without rows; raise it")
     if partition in ("by_class_cycle", "natural") and (common_test or shared_size):
-        raise InputError(f"partition {partition!r} uses all samples; leave common_test and shared_size out")
+        raise InputError(f"partition {partition!r} allows no common_test and no shared_size; leave them out")
     if partition == "by_class_cycle":
         train_size, test_size = _seven_to_three(num_clients, train_size, test_size)
     if by_name:

@@ -233,7 +233,7 @@ def test_a_run_keeps_every_devices_curve():
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"graph": "rng"}, "unknown graph 'rng'; did you mean 'ring'"),
+        ({"graph": "rng"}, "graph must be one of .*, got 'rng'; did you mean 'ring'"),
         ({"shared_size": -1}, "shared_size must be of type int, at least 0, got -1"),
         ({"algorithm_options": {"nu": 1.5}}, "nu of algorithm fedf_admm must be of type float, 0 to 1, got 1.5"),
         ({"algorithm_options": {"share": "output"}}, "share of .* got 'output'; did you mean 'outputs'"),
@@ -261,7 +261,7 @@ def test_settings_that_cannot_be(values, message):
         ({"graph": "random", "num_edges": 2}, "2 edges"),
         ({"graph": "ring", "num_edges": 4}, "num_edges"),
         ({"partition": "by_label", "num_clients": 3, "classes_per_client": 1}, "3 of 10 classes"),
-        ({"dataset": "glyphs", "partition": "natural"}, "common_test and shared_size are for pooled data"),
+        ({"dataset": "glyphs", "partition": "natural"}, "partition 'natural' allows no common_test and no shared_size"),
         ({"shared_size": 48, "shared_alpha": 0.01}, "asks for more samples of class"),
     ],
 )

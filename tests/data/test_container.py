@@ -388,8 +388,8 @@ def test_a_cycle_of_classes_pools_training_and_test_samples(folders):
     for wrong, message in (
         ({"train_size": 45}, "train_size is 45, .* gives 10 clients equally many; use a multiple, for example 40"),
         ({"train_size": 80}, "can have at most 10 samples each, not 8 for training and 3"),
-        ({"shared_size": 10}, "uses all samples; leave common_test and shared_size out"),
-        ({"common_test": True}, "uses all samples"),
+        ({"shared_size": 10}, "allows no common_test and no shared_size; leave them out"),
+        ({"common_test": True}, "allows no common_test"),
         ({"classes_per_client": 11}, "classes_per_client is 11, but the data have 10 classes"),
         ({"num_clients": 60}, "training and 1 test rows per client are too few"),
     ):

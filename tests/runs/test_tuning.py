@@ -203,10 +203,10 @@ def test_shown_where_the_data_are_not(monkeypatch):
         ({"lr": 0.1}, {}, "range of lr must be of type"),
         ({"lr": ("a", "b")}, {}, "range of lr must be of type"),
         ({"nu": (0.1, 2.0)}, {}, "nu of algorithm fedf_admm must be .* 0 to 1"),
-        ({"lr": (0.1, 1.0)}, {"num_trials": 0}, "num_trials must be at least 1, got 0"),
+        ({"lr": (0.1, 1.0)}, {"num_trials": 0}, "num_trials must be of type int, at least 1, got 0"),
         ({"lr": (0.1, 1.0)}, {"num_trials": 2.5}, "num_trials must be of type int"),
-        ({"lr": (0.1, 1.0)}, {"batch": 0}, "batch must be at least 1"),
-        ({"lr": (0.1, 1.0)}, {"seed": -1}, "seed must be at least 0"),
+        ({"lr": (0.1, 1.0)}, {"batch": 0}, "batch must be of type int, at least 1, got 0"),
+        ({"lr": (0.1, 1.0)}, {"seed": -1}, "seed must be of type int, at least 0, got -1"),
         ({"lr": (0.1, 1.0)}, {"batch": 2, "metric": "acuracy"}, "no metric 'acuracy"),
     ],
 )
