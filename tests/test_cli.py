@@ -286,7 +286,7 @@ def test_extras_bring_what_is_missing():
         (["compute", "fig04_mlp", "--preset", "quick", "-p", "preset", "paper"], "differ; set only one of them"),
         (["compute", "fig04_mlp", "-p", "preset", "papre"], "unknown preset 'papre'; did you mean 'paper'?"),
         (["compute", "fig04_mlp", "-p", "paper", "fedeq"], "unknown parameter of fedeq/fig04_mlp_vs_deq_mlp at quick"),
-        (["compute", "fig04_mlp", "-p", "width", "0"], "width must be of type int, at least 1, got 0"),
+        (["compute", "fig04_mlp", "-p", "width", "0"], "width of model mlp must be of type int, at least 1, got 0"),
         (["compute", "fig04_mlp", "-p", "seeds", "9223372036854775808,"], "each 0 to 2^31 - 1"),
         (["run", "tab99"], "no notebook matches 'tab99'"),
         (["run", "fedeq/tab99"], "similar: fedeq/tab0"),
