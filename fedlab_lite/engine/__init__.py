@@ -6,6 +6,7 @@
 from fedlab_lite.engine.algorithm import Algorithm, Models, numbers_of, optimizers_of
 from fedlab_lite.engine.averaging import FUSIONS, average, fusion_weights
 from fedlab_lite.engine.channel import Channel
+from fedlab_lite.engine.curves import Progress
 from fedlab_lite.engine.devices import broadcast, combine, put_on_devices, replicated, to_host
 from fedlab_lite.engine.evaluation import (
     bigram_answer,
@@ -17,7 +18,6 @@ from fedlab_lite.engine.evaluation import (
 )
 from fedlab_lite.engine.graphs import GRAPHS, Graph, make_graph
 from fedlab_lite.engine.history import History
-from fedlab_lite.engine.judging import Progress
 from fedlab_lite.engine.local import Batch, ClientData, fit_head, for_clients, in_chunks, local_train, rows_of
 from fedlab_lite.engine.mixing import check_mixing, mix, spectral_gap
 from fedlab_lite.engine.privacy import Budget, epsilon_of, gaussian_noise_multiplier, noise_multiplier_for

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from fedlab_lite.engine.history_card import card, mean_and_std, numbers_in_words, svg_curve
 from fedlab_lite.engine.shown import mean_and_band
 from fedlab_lite.util import InputError
 
@@ -67,12 +68,36 @@ class History:
     settings: Any = None  # the `Settings` of a run; None: `train` made it from objects
 
     def __repr__(self) -> str:
-        words = " · ".join(self.about[part] for part in ("algorithm", "model", "dataset") if part in self.about)
-        words += f": {self.num_rounds} round{'s' * (self.num_rounds != 1)}"
-        words += f", seed{'s' * (len(self.seeds) != 1)} {', '.join(map(str, self.seeds))}"
-        if self.headline in self.metrics:
-            words += f", {self.headline} {self.final(self.headline).mean():.4g}"
-        return f"History({words}, {sum(self.diverged)} diverged)" if any(self.diverged) else f"History({words})"
+        return f"History({self._in_words}: {self._length}{self._result})"
+
+    @property
+    def _in_words(self) -> str:
+        return " · ".join(self.about[part] for part in ("algorithm", "model", "dataset") if part in self.about)
+
+    @property
+    def _length(self) -> str:
+        rounds = f"{self.num_rounds} round{'s' * (self.num_rounds != 1)}"
+        return f"{rounds}, seed{'s' * (len(self.seeds) != 1)} {numbers_in_words(self.seeds)}"
+
+    @property
+    def _result(self) -> str:
+        found = f", {self.headline} {self.final(self.headline).mean():.4g}" if self.headline in self.metrics else ""
+        return f"{found}, {sum(self.diverged)} diverged" if any(self.diverged) else found
+
+    def _repr_html_(self) -> str:
+        """The HTML that Jupyter shows: curves of headline and loss, and the final numbers."""
+        names = [name for name in dict.fromkeys((self.headline, "loss")) if name in self.metrics]
+        colours = ("#0072B2", "#D55E00")
+        curves = [
+            svg_curve(self.rounds, self.metrics[name], name, colour)
+            for name, colour in zip(names, colours, strict=False)
+        ]
+        lines = {f"{name} at the end": mean_and_std(self.final(name)) for name in names}
+        lines |= {"trained": self._length, "data": self.data_source, "seconds": f"{self.seconds:.4g}"}
+        lines["bytes per client and round"] = ", ".join(f"{way} {n:,}" for way, n in self.message_bytes.items())
+        if any(self.diverged):
+            lines["diverged"] = f"{sum(self.diverged)} of {len(self.seeds)} seeds"
+        return card(self._in_words, lines, curves)
 
     def plot(self, metric: str | None = None, ax=None, *, scale: float = 1.0, **style: Any):
         """Plot a metric by communication round: its mean over seeds, with a band of plus/minus one standard deviation.

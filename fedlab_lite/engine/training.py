@@ -16,10 +16,10 @@ import jax.numpy as jnp
 
 from fedlab_lite.data import Federated, apart
 from fedlab_lite.engine.algorithm import Algorithm
+from fedlab_lite.engine.curves import Progress, judge, over
 from fedlab_lite.engine.devices import placed, put_on_devices, replicated
 from fedlab_lite.engine.evaluation import constant_answer, message_bytes
 from fedlab_lite.engine.history import History
-from fedlab_lite.engine.judging import Progress, judge, over
 from fedlab_lite.engine.problem import Problem
 from fedlab_lite.nn import count_params
 from fedlab_lite.util import InputError, progress_bar
@@ -62,7 +62,7 @@ def _stacked(trees: Sequence[Any]) -> Any:
 
 
 def part(tree: Any, index: int, number: int) -> Any:
-    """The part of one trajectory in a tree of all trajectories, see `judging.over`."""
+    """The part of one trajectory in a tree of all trajectories, see `curves.over`."""
     return tree if number == 1 else jax.tree.map(lambda leaf: leaf[index], tree)
 
 

@@ -97,7 +97,7 @@ class Settings:
     def __new__(cls, *values, **named):
         """Refuse unknown names here with `InputError`; the dataclass's own `__init__` would raise a `TypeError`."""
         for name in named:
-            choose("setting", name, rules_of(Settings))
+            choose("setting", name, rules_of(cls))
         return super().__new__(cls)
 
     def __post_init__(self):
@@ -107,7 +107,9 @@ class Settings:
             object.__setattr__(self, options, _options(kind, name, getattr(self, options), known(name)))
         check_fields(self)
         for field in fields(self):
-            object.__setattr__(self, field.name, normal(getattr(self, field.name), rules_of(Settings)[field.name].hint))
+            object.__setattr__(
+                self, field.name, normal(getattr(self, field.name), rules_of(type(self))[field.name].hint)
+            )
         if not self.graph:
             object.__setattr__(self, "edge_probability", None)  # has no effect, so it is not part of a run's name
         which.check(self.dataset)

@@ -1,5 +1,7 @@
-"""How a history shows itself: in a line, as a curve."""
+"""How a history shows itself: in a line, in Jupyter, as a curve."""
 
+import re
+import xml.etree.ElementTree as ET
 from dataclasses import replace
 
 import matplotlib as mpl
@@ -28,14 +30,28 @@ def test_one_line():
     assert "1 diverged" in repr(replace(RUN, diverged=(True, False)))
 
 
+def test_jupyter_shows_whole_and_escaped_html():
+    text = RUN._repr_html_()
+    card = ET.fromstring(text)  # well-formed
+    assert len(card.findall(".//{http://www.w3.org/2000/svg}polyline")) == 2
+    assert card.find("div/b").text == "FedAvg · <b>mine</b> · a & b"
+    assert "<b>mine" not in text
+    assert len(text) < 5000
+    (accuracy,) = (row for row in card.iter("tr") if row[0].text == "accuracy at the end")
+    assert accuracy[1].text.startswith(f"{RUN.final().mean():.4g} ± ")
+
+
 @pytest.mark.parametrize("values", [np.nan, np.inf, 0.5, -np.inf])
 @pytest.mark.parametrize("evaluations", [1, 3])
 def test_whatever_came_of_it(values, evaluations):
     """Runs without rounds, constant curves, and what diverged."""
     metrics = {name: np.full((2, evaluations), values) for name in ("accuracy", "loss")}
     run = replace(RUN, metrics=metrics, rounds=np.arange(evaluations), num_rounds=evaluations - 1)
+    ET.fromstring(run._repr_html_())
+    assert not re.search("nan,|,nan|inf,", run._repr_html_())
     assert "\n" not in repr(run)
     bare = replace(RUN, metrics={}, about={}, message_bytes={})
+    ET.fromstring(bare._repr_html_())
     assert isinstance(bare, History)
     assert repr(bare).startswith("History(")
 

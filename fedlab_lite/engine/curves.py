@@ -1,4 +1,4 @@
-"""Judging: the curves of trajectories, from every client's results, and what has been measured so far."""
+"""The curves of trajectories: every client's model is judged, and what was measured so far is kept."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
