@@ -92,7 +92,7 @@ class History:
             svg_curve(self.rounds, self.metrics[name], name, colour)
             for name, colour in zip(names, colours, strict=False)
         ]
-        lines = {f"{name} at the end": mean_and_std(self.final(name)) for name in names}
+        lines = {f"final {name}": mean_and_std(self.final(name)) for name in names}
         lines |= {"trained": self._length, "data": self.data_source, "seconds": f"{self.seconds:.4g}"}
         lines["bytes per client and round"] = ", ".join(f"{way} {n:,}" for way, n in self.message_bytes.items())
         if any(self.diverged):

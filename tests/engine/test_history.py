@@ -37,7 +37,7 @@ def test_jupyter_shows_whole_and_escaped_html():
     assert card.find("div/b").text == "FedAvg · <b>mine</b> · a & b"
     assert "<b>mine" not in text
     assert len(text) < 5000
-    (accuracy,) = (row for row in card.iter("tr") if row[0].text == "accuracy at the end")
+    (accuracy,) = (row for row in card.iter("tr") if row[0].text == "final accuracy")
     assert accuracy[1].text.startswith(f"{RUN.final().mean():.4g} ± ")
 
 
