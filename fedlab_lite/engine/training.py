@@ -21,7 +21,7 @@ import fedlab_lite
 from fedlab_lite.data import Federated, apart
 from fedlab_lite.engine.algorithm import Algorithm
 from fedlab_lite.engine.devices import placed, put_on_devices, replicated, to_host
-from fedlab_lite.engine.evaluation import constant_answer, evaluate, message_bytes
+from fedlab_lite.engine.evaluation import evaluate, majority_baseline, message_bytes
 from fedlab_lite.engine.history import History
 from fedlab_lite.engine.problem import Problem
 from fedlab_lite.nn import count_params
@@ -292,7 +292,7 @@ def history_of(
 ) -> History:
     """The history of one finished trajectory."""
     algorithm, seed = trajectory
-    constant, test_labels = constant_answer(problem)
+    constant, test_labels = majority_baseline(problem)
     params = jax.eval_shape(problem.model.init, jax.random.key(0))
     return History(
         seeds=(seed,),
