@@ -10,9 +10,9 @@ from fedlab_lite.engine.curves import Progress
 from fedlab_lite.engine.devices import broadcast, combine, put_on_devices, replicated, to_host
 from fedlab_lite.engine.evaluation import (
     bigram_answer,
-    constant_answer,
     constant_loss,
     evaluate,
+    majority_baseline,
     message_bytes,
     message_count,
 )

@@ -80,7 +80,7 @@ def evaluate(
     return problem.for_clients(judge_alike, clients, own, train, shared=(test, shared, predictor))
 
 
-def constant_answer(problem: Problem) -> tuple[float, dict[str, int]]:
+def majority_baseline(problem: Problem) -> tuple[float, dict[str, int]]:
     """The accuracy of the majority baseline (always predicting the commonest class), and the number of test labels.
 
     Returns: the accuracy, a mean over clients. The class is the one for which this mean is largest. It is nan for a
@@ -91,7 +91,7 @@ def constant_answer(problem: Problem) -> tuple[float, dict[str, int]]:
       >>> from fedlab_lite.data import federated
       >>> from fedlab_lite.nn import make_model
       >>> data = federated("digits", partition="iid", num_clients=4, train_size=40, test_size=100)
-      >>> constant_answer(Problem(data, make_model("mlp", data.input_shape, data.num_classes)))[1]
+      >>> majority_baseline(Problem(data, make_model("mlp", data.input_shape, data.num_classes)))[1]
       {'all': 100, 'a client': 25}
     """
     y, counted = _labels(problem, problem.data.test_y, problem.data.test_size)
@@ -136,7 +136,7 @@ def bigram_answer(problem: Problem) -> float:
       >>> from fedlab_lite.nn import make_model
       >>> data = federated("roles", partition="natural", num_clients=4, train_size=400, test_size=200)
       >>> problem = Problem(data, make_model("transformer4", data.input_shape, data.num_classes))
-      >>> constant_answer(problem)[0] < bigram_answer(problem) < 1
+      >>> majority_baseline(problem)[0] < bigram_answer(problem) < 1
       True
     """
     data = problem.data

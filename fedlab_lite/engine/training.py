@@ -18,7 +18,7 @@ from fedlab_lite.data import Federated, apart
 from fedlab_lite.engine.algorithm import Algorithm
 from fedlab_lite.engine.curves import Progress, judge, over
 from fedlab_lite.engine.devices import placed, put_on_devices, replicated
-from fedlab_lite.engine.evaluation import constant_answer, message_bytes
+from fedlab_lite.engine.evaluation import majority_baseline, message_bytes
 from fedlab_lite.engine.history import History
 from fedlab_lite.engine.problem import Problem
 from fedlab_lite.nn import count_params
@@ -178,7 +178,7 @@ def history_of(
 ) -> History:
     """The history of one finished trajectory."""
     algorithm, seed = trajectory
-    constant, test_labels = constant_answer(problem)
+    constant, test_labels = majority_baseline(problem)
     params = jax.eval_shape(problem.model.init, jax.random.key(0))
     return History(
         seeds=(seed,),

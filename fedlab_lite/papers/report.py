@@ -109,7 +109,7 @@ def _numbers_table(result: Result) -> list[str]:
     constant = [value for value in result["constant_answer"].values() if value is not None]
     if constant:
         low, high = _number(min(constant)), _number(max(constant))
-        rows.append(f"| constant answer (%) | {low if low == high else f'{low} to {high}'} | – |")
+        rows.append(f"| majority baseline (%) | {low if low == high else f'{low} to {high}'} | – |")
     return ["| | ours | published |", "| --- | --- | --- |", *rows, ""] if rows else []
 
 

@@ -100,7 +100,7 @@ def trained(histories: Mapping[str, History]) -> list[str]:
         elif any(run.diverged) or not noise.finite(run.metrics[run.headline]):
             found.append(f"{name} diverged")
         elif noise.is_share(run.headline) and not math.isfinite(run.constant):
-            found.append(f"{name} has no constant answer to be held against")
+            found.append(f"{name} has no majority baseline to be held against")
         else:
             found += _learnt(name, run)
     return found
@@ -117,7 +117,7 @@ def _learnt(name: str, run: History) -> list[str]:
     if sign * (values.mean() - least) > need:
         return []
     says = f"{100 * values.mean():.1f} % against {100 * least:.1f} %" if share else f"{values.mean():.4g}, {least:.4g}"
-    beyond = f"{'above' if sign > 0 else 'below'} {'the constant answer' if known else 'where it started'}"
+    beyond = f"{'above' if sign > 0 else 'below'} {'the majority baseline' if known else 'where it started'}"
     return [f"{name} is not clearly {beyond} ({says})"]
 
 

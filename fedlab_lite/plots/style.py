@@ -105,10 +105,10 @@ def mean_and_dots(ax, places: Sequence, values: Sequence[np.ndarray], style: Map
 
 
 def constant_line(histories: Mapping[str, History], ax, *, scale: float = 1.0) -> None:
-    """Draw the majority baseline (`engine.constant_answer`) as a dotted line with a legend entry."""
+    """Draw the majority baseline (`engine.majority_baseline`) as a dotted line with a legend entry."""
     levels = sorted({round(run.constant, 4) for run in histories.values() if np.isfinite(run.constant)})
     for number, level in enumerate(levels):
-        label = "_nolegend_" if number else "constant answer"
+        label = "_nolegend_" if number else "majority baseline"
         ax.axhline(scale * level, color="#777777", linestyle=(0, (1, 2)), linewidth=1.2, label=label)
 
 

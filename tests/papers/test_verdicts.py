@@ -97,17 +97,17 @@ def test_who_still_rises_may_overtake(higher):
     assert verdict(a, made([0.70, 0.71, 0.70], rise=0.02), **metric) == "reproduced"
 
 
-def test_a_method_at_the_constant_answer_is_compared_with_nobody():
+def test_a_method_at_the_majority_baseline_is_compared_with_nobody():
     found = compare({"a": GOOD, "b": made([0.11, 0.11, 0.10])}, "a", "b")
     assert found.verdict == "inconclusive"
-    assert found.reason == "b is not clearly above the constant answer (10.7 % against 10.0 %)"
+    assert found.reason == "b is not clearly above the majority baseline (10.7 % against 10.0 %)"
     assert verdict(GOOD, made([0.5, 0.5, 0.5], constant=0.5)) == "inconclusive"
 
 
 @pytest.mark.parametrize(
     ("run", "why"),
     [
-        (made([0.8], constant=math.nan), "b has no constant answer"),
+        (made([0.8], constant=math.nan), "b has no majority baseline"),
         (made([math.nan, 0.8, 0.8]), "b diverged"),
         (made([0.8, 0.8, 0.8], diverged=(False, True, False)), "b diverged"),
         (made(np.zeros(0), seeds=()), "b was not trained (40 rounds, 0 seeds)"),
@@ -169,7 +169,7 @@ def test_a_smaller_gap_is_said_to_be_smaller():
 
 
 def regression(finals, **changes):
-    """A run that is judged by a distance, 1 before training, and has no constant answer."""
+    """A run that is judged by a distance, 1 before training, and has no majority baseline."""
     run = made(np.asarray(finals), start=1.0, constant=math.nan)
     metrics = {"distance": run.metrics["accuracy"], "loss": run.metrics["accuracy"] ** 2 / 2}
     return replace(run, headline="distance", metrics=metrics, **changes)
@@ -186,7 +186,7 @@ def test_a_regression_can_be_compared():
     stuck = compare({"a": near, "b": regression([0.99, 1.0, 1.0])}, "a", "b")
     assert stuck == Verdict("inconclusive", "b is not clearly below where it started (0.9967, 1)")
     stuck = compare({"a": near, "b": regression([0.6, 0.6, 0.6], constant=0.6)}, "a", "b")
-    assert stuck == Verdict("inconclusive", "b is not clearly below the constant answer (0.6, 0.6)")
+    assert stuck == Verdict("inconclusive", "b is not clearly below the majority baseline (0.6, 0.6)")
 
 
 def test_what_is_counted():
@@ -214,7 +214,7 @@ def test_a_number_of_runs_that_learnt_nothing_decides_nothing():
     assert observed("x", [1.0, 1.1, 0.9], runs={"a": GOOD}).verdict == "reproduced"
     found = observed("x", [1.0, 1.1, 0.9], runs={"a": GOOD, "b": made([0.1, 0.1, 0.1])})
     assert found.verdict == "inconclusive"
-    assert found.reason.startswith("b is not clearly above the constant answer")
+    assert found.reason.startswith("b is not clearly above the majority baseline")
 
 
 def test_how_far_a_curve_still_moves():

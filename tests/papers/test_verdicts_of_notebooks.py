@@ -17,7 +17,7 @@ from helpers import unlabelled
 
 import fedlab_lite
 from fedlab_lite import papers, runs
-from fedlab_lite.engine import Algorithm, History, Problem, constant_answer, evaluate, message_bytes
+from fedlab_lite.engine import Algorithm, History, Problem, evaluate, majority_baseline, message_bytes
 from fedlab_lite.nn import count_params
 from fedlab_lite.papers import notebooks, presets
 from fedlab_lite.plots import style
@@ -60,7 +60,7 @@ def made_up(settings: Settings, value: float, num_rounds: int) -> History:
     rounds = np.array([0, num_rounds] if num_rounds else [0])
     shape = (len(settings.seeds), len(rounds))
     params = jax.eval_shape(problem.model.init, jax.random.key(0))
-    constant, labels = constant_answer(problem)
+    constant, labels = majority_baseline(problem)
     return History(
         seeds=settings.seeds,
         num_rounds=num_rounds,

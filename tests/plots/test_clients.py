@@ -35,7 +35,7 @@ def test_local_has_a_panel_where_one_is_free(others, titles):
     assert fig.get_figwidth() <= style.WIDTH
     (legend,) = fig.legends
     assert {text.get_text() for text in legend.get_texts()} == {
-        *("a client", "mean over clients", "mean of Local", "constant answer", "published")
+        *("a client", "mean over clients", "mean of Local", "majority baseline", "published")
     }
     plt.close(fig)
 

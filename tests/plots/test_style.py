@@ -95,13 +95,13 @@ def test_a_single_seed_has_no_band():
     assert len(drawn({"mlp": history(RUNS["mlp"].metrics["accuracy"][:1], seeds=(0,))}).axes[0].collections) == 0
 
 
-def test_the_constant_answer_and_what_diverged_are_said():
+def test_the_majority_baseline_and_what_diverged_are_said():
     runs = {
         "mlp": replace(RUNS["mlp"], constant=0.25),
         "fedeq": replace(RUNS["fedeq"], diverged=(False, True), constant=0.25),
     }
     (ax,) = drawn(runs).axes
-    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["MLP", "FeDEQ (diverged)", "constant answer"]
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["MLP", "FeDEQ (diverged)", "majority baseline"]
     assert list(ax.lines[-1].get_ydata()) == [25, 25]
 
 
