@@ -17,7 +17,7 @@ import json
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 
 RECORD = Path(__file__).with_name("numerics.json")
@@ -83,6 +83,35 @@ def _children(node: ast.AST) -> Iterator[ast.AST]:
                 yield from _children(each)
 
 
+@cache
+def _read(text: str) -> Source:
+    """The definitions and imports of a source text."""
+    tree, found = ast.parse(text), Source()
+    for node in tree.body:
+        if isinstance(node, ast.ImportFrom) and node.module:
+            found.imports |= {each.asname or each.name: (node.module, each.name) for each in node.names}
+        elif isinstance(node, ast.Import):
+            found.imports |= {each.asname: (each.name, "") for each in node.names if each.asname}
+        elif isinstance(node, ast.FunctionDef | ast.ClassDef):
+            found.definitions[node.name].append(node)
+        elif isinstance(node, ast.Assign | ast.AnnAssign | ast.AugAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            for name in (each.id for target in targets for each in ast.walk(target) if isinstance(each, ast.Name)):
+                found.definitions[name].append(node)
+    for node in tree.body:  # a call such as `register_pytree_node(Channel, ...)` belongs to what it registers
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
+            names = [each.id for each in ast.walk(node) if isinstance(each, ast.Name)]
+            owner = next((name for name in names if name in found.definitions), None)
+            if owner:
+                found.definitions[owner].append(node)
+    return found
+
+
+@cache
+def _text(node: ast.AST) -> bytes:
+    return json.dumps(normalised(node), sort_keys=True).encode()
+
+
 class Package:
     """The definitions of a package, as the files in its folder have them: nothing is imported."""
 
@@ -91,28 +120,7 @@ class Package:
         for file in sorted(folder.rglob("*.py")):
             parts = file.relative_to(folder.parent).with_suffix("").parts
             name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
-            self.modules[name] = self._read(ast.parse(file.read_text()))
-
-    def _read(self, tree: ast.Module) -> Source:
-        found = Source()
-        for node in tree.body:
-            if isinstance(node, ast.ImportFrom) and node.module:
-                found.imports |= {each.asname or each.name: (node.module, each.name) for each in node.names}
-            elif isinstance(node, ast.Import):
-                found.imports |= {each.asname: (each.name, "") for each in node.names if each.asname}
-            elif isinstance(node, ast.FunctionDef | ast.ClassDef):
-                found.definitions[node.name].append(node)
-            elif isinstance(node, ast.Assign | ast.AnnAssign | ast.AugAssign):
-                targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-                for name in (each.id for target in targets for each in ast.walk(target) if isinstance(each, ast.Name)):
-                    found.definitions[name].append(node)
-        for node in tree.body:  # a call such as `register_pytree_node(Channel, ...)` belongs to what it registers
-            if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
-                names = [each.id for each in ast.walk(node) if isinstance(each, ast.Name)]
-                owner = next((name for name in names if name in found.definitions), None)
-                if owner:
-                    found.definitions[owner].append(node)
-        return found
+            self.modules[name] = _read(file.read_text())
 
     def place(self, module: str, name: str) -> Place | None:
         """Where a name that a module uses is defined; ('package.module', '') for a module, None outside the package."""
@@ -174,7 +182,7 @@ class Package:
         seen: set[Place] = set(without)
         while waiting:
             module, name, node = waiting.pop()
-            text = json.dumps(normalised(node), sort_keys=True).encode()
+            text = _text(node)
             before = hashes.get((module, name), "")
             hashes[module, name] = hashlib.sha256(before.encode() + text).hexdigest()[:16]
             for place in self._references(module, node):

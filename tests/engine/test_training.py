@@ -13,7 +13,7 @@ from helpers import KEY, blobs, cohort_of, init, quadratic_problem, step
 from fedlab_lite.algorithms import ALGORITHMS, make_algorithm
 from fedlab_lite.data import Federated
 from fedlab_lite.engine import Algorithm, Plan, Problem, Task, train, training
-from fedlab_lite.engine.problem import Regression
+from fedlab_lite.engine.task import Regression
 from fedlab_lite.nn import Model
 from fedlab_lite.util import InputError
 

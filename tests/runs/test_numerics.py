@@ -4,6 +4,7 @@ import ast
 import json
 import shutil
 from dataclasses import dataclass, field, make_dataclass
+from functools import cache
 
 import numerics
 import pytest
@@ -25,7 +26,7 @@ def name(seed=0, fingerprint=FINGERPRINT, **options) -> str:
 
 
 def test_source_that_decides_numbers_is_as_recorded():
-    parts = numerics.changed(numerics.Package(PACKAGE).record(), json.loads(numerics.RECORD.read_text()))
+    parts = numerics.changed(record_now(), json.loads(numerics.RECORD.read_text()))
     assert not parts, (
         f"{parts} changed. If numbers change, raise the version of the part; if not, or then, record it: "
         "python tests/numerics.py says which committed runs a new version renames, --same records"
@@ -98,12 +99,16 @@ def test_a_new_version_renames(monkeypatch, part):
     assert (name(model="cnn", algorithm="local") == other) == (part != "engine")
 
 
+@cache
+def record_now() -> dict:
+    return numerics.Package(PACKAGE).record()
+
+
 @pytest.fixture
 def copy(tmp_path):
     """A copy of the package to change: `copy(file, old, new)` edits it and returns what the guard then says."""
     folder = tmp_path / "fedlab_lite"
     shutil.copytree(PACKAGE, folder, ignore=shutil.ignore_patterns("__pycache__"))
-    before = numerics.Package(folder).record()
 
     def change(file: str, old: str, new: str, *, move_to: str | None = None) -> dict[str, list[str]]:
         text = (folder / file).read_text()
@@ -114,7 +119,7 @@ def copy(tmp_path):
             for other in folder.rglob("*.py"):
                 names = [f"fedlab_lite.{name.removesuffix('.py').replace('/', '.')}" for name in (file, move_to)]
                 other.write_text(other.read_text().replace(f"from {names[0]} import", f"from {names[1]} import"))
-        return numerics.changed(numerics.Package(folder).record(), before)
+        return numerics.changed(numerics.Package(folder).record(), record_now())
 
     return change
 
@@ -174,7 +179,7 @@ def test_comments_docstrings_annotations_and_messages_do_not_count():
 
 
 def test_an_algorithm_and_a_model_are_hashed_with_what_they_build_on():
-    parts = numerics.Package(PACKAGE).record()
+    parts = record_now()
     assert parts["algorithm fedavg_ft"].keys() >= {"FedAvgFT", "FedAvg"}
     assert parts["algorithm local"].keys() == {"ALGORITHMS['local']", "Local"}
     assert parts["model fl_deq_resnet"].keys() >= {"FLDEQResNet", "residual_cell", "conv2d"}
