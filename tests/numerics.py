@@ -259,7 +259,8 @@ def main() -> int:
         RECORD.write_text(json.dumps(now, indent=1, sort_keys=True) + "\n")
         print(f"recorded in {RECORD.name}")
         return 0
-    parts = changed(now, json.loads(RECORD.read_text()))
+    recorded = json.loads(RECORD.read_text())
+    parts = changed(now, recorded)
     for part, names in parts.items():
         runs = committed(part)
         print(f"{part}: {', '.join(names)} changed.")
@@ -272,7 +273,10 @@ def main() -> int:
                 print(f"    and {len(runs) - len(shown)} more; --all names them")
     if parts:
         print("Are the numbers the same? Then: python tests/numerics.py --same")
-    return int(bool(parts))
+    new = now.keys() - recorded.keys()
+    if new:
+        print(f"new: {', '.join(sorted(new))}. Record it: python tests/numerics.py --same")
+    return int(bool(parts or new))
 
 
 if __name__ == "__main__":

@@ -32,6 +32,8 @@ class Federated:
       >>> data = Federated.stack(two, two, name="toy", source="made up", num_classes=3)
       >>> data.x.shape, data.size.tolist(), data.num_clients, data.input_shape
       ((2, 3, 4), [1, 3], 2, (4,))
+      >>> data
+      Federated(toy, made up: 2 clients, rows of shape (4,), 3 classes)
     """
 
     x: np.ndarray | Rows  # [clients, n_max, ...]
@@ -46,6 +48,11 @@ class Federated:
     num_classes: int  # for a regression, the number of outputs of a model
     task: str = "classification"  # one of TASKS
     budget: np.ndarray | None = None  # [clients] int32, solver iterations that each client can afford; None: no limit
+
+    def __repr__(self) -> str:
+        what = f"{self.num_classes} {'outputs' if self.task == 'regression' else 'classes'}"
+        rows = f"{self.num_clients} clients, rows of shape {self.input_shape}"
+        return f"Federated({self.name}, {self.source}: {rows}, {what})"
 
     @property
     def num_clients(self) -> int:

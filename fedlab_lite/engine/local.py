@@ -40,7 +40,7 @@ class Batch(NamedTuple):
     """The input of a loss in one step: rows, which of them count, and what a model may need in training.
 
     Example:
-      >>> def loss(params, batch):  # what an algorithm gives `local_train`
+      >>> def loss(params, batch):  # `local_train` wants this and the solver's equilibria, or None
       ...     return jnp.sum(batch.weight * (batch.x @ params - batch.y) ** 2) / jnp.sum(batch.weight)
       >>> loss(jnp.ones(1), Batch(x=jnp.ones((2, 1)), y=jnp.zeros(2), weight=jnp.array([1.0, 0.0]))).item()
       1.0

@@ -68,7 +68,7 @@ def check_parameters(namespace: Mapping[str, Any]) -> None:
 
     >>> check_parameters({"__annotations__": {"lr": float | None}, "lr": 0.0})
     Traceback (most recent call last):
-    fedlab_lite.util.errors.InputError: lr must be of type float | None, above 0, got 0.0 (float)
+    fedlab_lite.util.errors.InputError: lr must be of type float | None, above 0, got 0.0
     """
     hints = namespace.get("__annotations__") or {}
     if not hints and "__annotate__" in namespace:  # Python 3.14 and later

@@ -155,7 +155,7 @@ def checked(where: str, options: Mapping[str, Any], known: Mapping[str, Allowed]
 
     >>> checked("model net", {"width": 0}, {"width": Allowed(int, Range(1))})
     Traceback (most recent call last):
-    fedlab_lite.util.errors.InputError: width of model net must be of type int, at least 1, got 0 (int)
+    fedlab_lite.util.errors.InputError: width of model net must be of type int, at least 1, got 0
     """
     for name, value in options.items():
         choose(f"option of {where}", name, known)
@@ -196,7 +196,7 @@ def check_value(name: str, value: Any, hint: Any, rule: Rule = None) -> None:
 
     >>> check_value("lr", 0.0, float | None, Range(0, above=True))
     Traceback (most recent call last):
-    fedlab_lite.util.errors.InputError: lr must be of type float | None, above 0, got 0.0 (float)
+    fedlab_lite.util.errors.InputError: lr must be of type float | None, above 0, got 0.0
     """
     several = isinstance(value, list | tuple)
     if isinstance(rule, Range):
@@ -218,7 +218,8 @@ def check_value(name: str, value: Any, hint: Any, rule: Rule = None) -> None:
 
 def _wrong(name: str, value: Any, hint: Any, allowed: str) -> InputError:
     also = f", {allowed}" if allowed else ""
-    return InputError(f"{name} must be of type {type_name(hint)}{also}, got {value!r} ({type(value).__name__})")
+    kind = "" if fits(value, hint) else f" ({type(value).__name__})"
+    return InputError(f"{name} must be of type {type_name(hint)}{also}, got {value!r}{kind}")
 
 
 def kinds_of(hint: Any) -> tuple:

@@ -265,7 +265,7 @@ class NoDefault(nnx.Module):
             r"Dropping has an nnx.Dropout, self.then, .* key=None\) and use fedlab_lite.nn.layers.dropout",
         ),
         (DroppingLater, {}, r"has an nnx.Dropout, self.then.layers.1, "),
-        (Batched, {}, r"Batched has an nnx.BatchNorm, self.then, .* take fedlab_lite.nn.layers.GroupNorm"),
+        (Batched, {}, r"Batched has an nnx.BatchNorm, self.then, .* use fedlab_lite.nn.layers.GroupNorm"),
         (Counting, {}, r"Counting keeps a Variable, self.calls, but a model may keep only parameters"),
     ],
 )

@@ -81,7 +81,7 @@ ZERO = {  # a step size of 0, wherever it comes from
 
 @pytest.mark.parametrize("how", ZERO)
 def test_one_answer_for_a_step_size_of_0(how):
-    with pytest.raises(InputError, match=r"^lr( of [\w ]+)? must be of type float( \| None)?, above 0, got 0 \(int\)$"):
+    with pytest.raises(InputError, match=r"^lr( of [\w ]+)? must be of type float( \| None)?, above 0, got 0$"):
         ZERO[how]()
 
 
@@ -89,10 +89,10 @@ def test_one_answer_for_a_step_size_of_0(how):
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ("lr 0", r"lr of [\w ]+ must be of type float( \| None)?, above 0, got 0 \(int\)"),
-        ("width -1", r"width of [\w ]+ must be of type int, at least 1, got -1 \(int\)"),
+        ("lr 0", r"lr of [\w ]+ must be of type float( \| None)?, above 0, got 0"),
+        ("width -1", r"width of [\w ]+ must be of type int, at least 1, got -1"),
         ("width 2.5", r"width of [\w ]+ must be of type int, at least 1, got 2.5 \(float\)"),
-        ("kappa 1.5", r"kappa of [\w ]+ must be of type float( \| None)?, at least 0 and below 1, got 1.5 \(float\)"),
+        ("kappa 1.5", r"kappa of [\w ]+ must be of type float( \| None)?, at least 0 and below 1, got 1.5"),
         ("widht 8", r"unknown parameter of [\w /]+ 'widht'; did you mean 'width'\?"),
     ],
 )
@@ -103,7 +103,7 @@ def test_one_answer_at_the_command_line(capsys, command, values, message):
 
 
 def test_a_width_of_a_network_in_overrides():
-    for width, words in ((-1, "-1 (int)"), (2.5, "2.5 (float)"), (True, "True (bool)")):
+    for width, words in ((-1, "-1"), (2.5, "2.5 (float)"), (True, "True (bool)")):
         with pytest.raises(InputError) as caught:
             notebooks.check_parameters(notebooks.path(FIG04), {"overrides": {"width": width}})
         assert str(caught.value) == f"width of {FIG04.stem} must be of type int, at least 1, got {words}"
