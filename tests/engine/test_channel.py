@@ -100,7 +100,7 @@ def test_bytes_are_those_of_the_types():
         ({"clip": 1.0, "noise": -0.1}, "noise of the channel must be .* at least 0, got -0.1"),
         ({"clip": 1.0, "noise": float("nan")}, "noise of the channel must be .* at least 0, got nan"),
         ({"noise": 0.1}, "set message_clip as well"),
-        ({"bits": 1}, r"bits of the channel must be of type int \| None, 2 to 16, got 1 "),
+        ({"bits": 1}, r"bits of the channel must be of type int \| None, 2 to 16, got 1"),
         ({"bits": 17}, "bits of the channel must be .* 2 to 16, got 17"),
         ({"loss": 1.0}, "loss of the channel must be .* at least 0 and below 1, got 1.0"),
         ({"loss": -0.1}, "loss of the channel must be .* at least 0 and below 1, got -0.1"),

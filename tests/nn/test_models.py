@@ -243,7 +243,7 @@ def test_projection_puts_every_row_of_B_in_the_ball():
     [
         ("resnet19", {}, "unknown model 'resnet19'"),
         ("mlp", {"widht": 3}, "did you mean 'width'"),
-        ("mlp", {"width": -1}, r"width of model mlp must be of type int, at least 1, got -1 \(int\)"),
+        ("mlp", {"width": -1}, r"width of model mlp must be of type int, at least 1, got -1"),
         ("mlp", {"width": 2.5}, r"width of model mlp must be of type int, at least 1, got 2.5 \(float\)"),
         ("mlp", {"width": True}, r"width of model mlp must be of type int, at least 1, got True \(bool\)"),
         ("mlp", {"depth": -1}, "depth of model mlp must be of type int, at least 0, got -1"),
