@@ -70,10 +70,10 @@ def _jobs(args: argparse.Namespace) -> list[cluster.Job]:
         found = dict.fromkeys(presets.headlines() if args.headline else presets.items(args.pattern, presets.ALL))
     if not found:
         raise InputError(f"no results in {files.figures_dir()}; run a notebook first")
-    jobs = []
+    given, jobs = _values(args.parameter), []
     for item, result in found.items():
         file = notebooks.path(item)
-        preset, values = _preset(args, _values(args.parameter), "preset" in notebooks.parameters(file))
+        preset, values = _preset(args, given, "preset" in notebooks.parameters(file))
         preset = preset or (result["preset"] if result else "quick")
         if result:
             known = notebooks.rules(file, result["parameters"] | {"preset": preset}).keys() - {"preset"}

@@ -8,7 +8,6 @@ from jaxtyping import Float
 
 from fedlab_lite.engine import History
 from fedlab_lite.runs import Settings, algorithm_of, build_problem
-from fedlab_lite.util import InputError
 
 
 def rounds_to(run: History, metric: str, target: float, *, above: bool = True) -> Float[np.ndarray, " S"]:
@@ -29,10 +28,8 @@ def rounds_to(run: History, metric: str, target: float, *, above: bool = True) -
       >>> rounds_to(falling, "loss", 3.0, above=False).tolist(), rounds_to(falling, "loss", 0.5, above=False).tolist()
       ([5.0], [nan])
     """
-    if metric not in run.metrics:
-        raise InputError(f"this run has no metric {metric!r}; it has {', '.join(sorted(run.metrics))}")
     sign = 1 if above else -1
-    curve = sign * run.metrics[metric].astype(float)
+    curve = sign * run.values(metric).astype(float)
     found = np.full(len(curve), np.nan)
     for seed, values in enumerate(curve):
         reached = np.flatnonzero(values >= sign * target)

@@ -7,8 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray, PyTree
 
-from fedlab_lite.deq.driver import flatten, norm
-from fedlab_lite.util import InputError
+from fedlab_lite.deq.driver import check_counts, flatten, norm
 
 
 def _normal_like(key: PRNGKeyArray, z: PyTree[Float[ArrayLike, "B ..."]]) -> PyTree[Float[Array, "B ..."]]:
@@ -16,11 +15,6 @@ def _normal_like(key: PRNGKeyArray, z: PyTree[Float[ArrayLike, "B ..."]]) -> PyT
     keys = jax.random.split(key, len(leaves))
     drawn = [jax.random.normal(k, leaf.shape, leaf.dtype) for k, leaf in zip(keys, leaves, strict=True)]
     return jax.tree.unflatten(structure, drawn)
-
-
-def _needs_one(name: str, value: int) -> None:
-    if value < 1:
-        raise InputError(f"{name} = {value}: must be at least 1")
 
 
 def jacobian_norm(
@@ -47,7 +41,7 @@ def jacobian_norm(
       >>> jacobian_norm(lambda z: 0.5 * z, jnp.zeros((1, 4)), jax.random.key(0), 4000).round(1).tolist()
       [1.0]
     """
-    _needs_one("num_probes", num_probes)
+    check_counts(num_probes=num_probes)
     _, product = jax.linearize(f, z)
     squares = jax.lax.map(lambda k: norm(flatten(product(_normal_like(k, z)))) ** 2, jax.random.split(key, num_probes))
     return jnp.sqrt(jnp.mean(squares, axis=0))
@@ -77,7 +71,7 @@ def spectral_radius(
       >>> found.round(4).tolist() == [jnp.float32(0.9)]
       True
     """
-    _needs_one("num_iters", num_iters)
+    check_counts(num_iters=num_iters)
     _, product = jax.linearize(f, z)
 
     def scaled(v):

@@ -85,11 +85,16 @@ def _shapes(tree: PyTree) -> PyTree:
     return jax.tree.map(jnp.shape, tree)
 
 
-def check(z0: PyTree, max_iter: int, **sizes: int) -> None:
-    """Raise `InputError` unless all numbers are at least 1 and the leaves of `z0` share axis 0."""
-    for name, value in {"max_iter": max_iter, **sizes}.items():
+def check_counts(**counts: int) -> None:
+    """Raise `InputError` unless all numbers are at least 1."""
+    for name, value in counts.items():
         if value < 1:
             raise InputError(f"{name} = {value}: must be at least 1")
+
+
+def check(z0: PyTree, max_iter: int, **sizes: int) -> None:
+    """Raise `InputError` unless all numbers are at least 1 and the leaves of `z0` share axis 0."""
+    check_counts(max_iter=max_iter, **sizes)
     shapes = [jnp.shape(leaf) for leaf in jax.tree.leaves(z0)]
     if not shapes or any(not s or s[0] != shapes[0][0] for s in shapes):
         raise InputError(f"all arrays of z0 must share axis 0, the samples; their shapes are {shapes}")

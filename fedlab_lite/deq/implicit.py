@@ -20,7 +20,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float, Int, PyTree, Shaped
 
-from fedlab_lite.deq.driver import Solution, flatten, norm
+from fedlab_lite.deq.driver import Solution, check_counts, flatten, norm
 from fedlab_lite.deq.solvers import SOLVERS
 from fedlab_lite.util import InputError, choose
 
@@ -182,9 +182,7 @@ def equilibrium(
     choose("backward solver", backward_solver, BACKWARD_SOLVERS)
     solver_options = _known_options(solver, solver_options)
     backward_options = _known_options(backward_solver, backward_options)
-    for name, value in {"k": k, "max_iter": max_iter, "backward_max_iter": backward_max_iter}.items():
-        if value < 1:
-            raise InputError(f"{name} = {value}: must be at least 1")
+    check_counts(k=k, max_iter=max_iter, backward_max_iter=backward_max_iter)
     if not 0 < damping <= 1:
         raise InputError(f"damping = {damping}: must lie in (0, 1]")
     if budget is not None and (gradient == "unrolled" or (gradient == "implicit" and backward_solver == "gmres")):

@@ -114,7 +114,7 @@ class History:
           >>> history.plot("loss", label="FedAvg").legend()  # doctest: +SKIP
         """
         metric = metric or self.headline
-        values = scale * self._values(metric)
+        values = scale * self.values(metric)
         if ax is None:
             import matplotlib.pyplot as plt
 
@@ -133,9 +133,10 @@ class History:
     def final(self, name: str = "accuracy", last: int = 10) -> np.ndarray:
         """The mean over the evaluations within the last `last` rounds, `[S]` (FeDEQ, Sec. V-A4: the last 10)."""
         counted = self.rounds > max(self.num_rounds - last, min(self.num_rounds, 1) - 1)
-        return self._values(name)[:, counted].mean(axis=1)
+        return self.values(name)[:, counted].mean(axis=1)
 
-    def _values(self, name: str) -> np.ndarray:
+    def values(self, name: str) -> np.ndarray:
+        """A metric's curves, `[S, E]`; raises `InputError` if the run lacks the metric."""
         if name not in self.metrics:
             raise InputError(f"this run has no metric {name!r}; it has {', '.join(sorted(self.metrics))}")
         return self.metrics[name]

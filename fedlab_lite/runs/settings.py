@@ -106,10 +106,8 @@ class Settings:
             check_value(kind, name, str)
             object.__setattr__(self, options, _options(kind, name, getattr(self, options), known(name)))
         check_fields(self)
-        for field in fields(self):
-            object.__setattr__(
-                self, field.name, normal(getattr(self, field.name), rules_of(type(self))[field.name].hint)
-            )
+        for name, allowed in rules_of(type(self)).items():
+            object.__setattr__(self, name, normal(getattr(self, name), allowed.hint))
         if not self.graph:
             object.__setattr__(self, "edge_probability", None)  # has no effect, so it is not part of a run's name
         which.check(self.dataset)
