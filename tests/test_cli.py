@@ -598,7 +598,10 @@ def test_jobs_run_on_a_dask_cluster(checkout, monkeypatch, capsys, fraction):
     assert workers == [{"FEDLAB_BATCH": "1", "XLA_PYTHON_CLIENT_MEM_FRACTION": fraction or "0.450"}]
 
 
-@pytest.mark.parametrize("address", ["nowhere.invalid:1", "127.0.0.1:1", "no address"])
+SILENT = [pytest.param(each, marks=pytest.mark.slow) for each in ("nowhere.invalid:1", "127.0.0.1:1")]
+
+
+@pytest.mark.parametrize("address", ["no address", *SILENT])
 def test_a_scheduler_that_does_not_answer(checkout, produced, capsys, address):
     write_notebook()
     began = time.monotonic()

@@ -39,6 +39,7 @@ class DroppingEncoder(Encoder):
         return Gaussian(mean, jnp.maximum(nnx.softplus(raw), LEAST))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_every_algorithm_trains_its_body_with_dropout(name):
     """A round from one state: what is trained differs in its body from what is trained without."""

@@ -94,6 +94,7 @@ def test_a_model_that_has_learnt_its_rows_by_heart():
     assert before.advantage < found.advantage - 3 * found.error
 
 
+@pytest.mark.slow
 def test_losses_are_those_of_each_clients_own_rows():
     problem = blobs(num_clients=3, sizes=[5, 9, 7])
     own, shared = trained(problem, 1)

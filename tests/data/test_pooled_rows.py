@@ -90,6 +90,7 @@ def test_rows_and_chunks(both):
 METHODS = [("fedrep", None, "map"), ("knn_per", 3, "map"), ("ditto", None, "map"), ("fedpac", None, "map")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "cohort", "executor"), METHODS + [("fedavg", 2, each) for each in EXECUTORS])
 def test_the_same_training(both, name, cohort, executor):
     """Losses, accuracies and parameters to the bit."""

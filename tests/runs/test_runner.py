@@ -243,6 +243,7 @@ def test_a_grid_of_step_sizes_and_penalties_is_one_program():
     assert training._round._cache_size() == 2
 
 
+@pytest.mark.slow
 def test_one_name_one_number(count_rounds):
     """The same bits alone, beside other seeds, and in a sweep; each trajectory is stored under its own name."""
     grid = [
