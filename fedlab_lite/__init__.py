@@ -57,6 +57,10 @@ def __getattr__(name: str) -> Any:
     from fedlab_lite.util.errors import did_you_mean
 
     hint = did_you_mean(name, __all__) or "; dir(fedlab_lite) lists the public names"
+    for room in () if name.startswith("_") else _ROOMS:  # a name such as FedAvg, which is public in its room
+        if hasattr(importlib.import_module(f"fedlab_lite.{room}"), name):
+            hint = f"; it is fedlab_lite.{room}.{name}"
+            break
     raise AttributeError(f"fedlab_lite has no public name {name!r}{hint}")
 
 

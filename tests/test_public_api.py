@@ -52,6 +52,8 @@ def test_the_import_alone_loads_neither_jax_nor_matplotlib():
         ("trian", "no public name 'trian'; did you mean 'train'?"),
         ("Setings", "did you mean 'Settings'"),
         ("plot", "did you mean 'plots'"),
+        ("FedAvg", "no public name 'FedAvg'; it is fedlab_lite.algorithms.FedAvg$"),
+        ("local_train", "it is fedlab_lite.engine.local_train$"),
         ("zebra", r"no public name 'zebra'; dir\(fedlab_lite\) lists the public names"),
     ],
 )

@@ -72,12 +72,12 @@ def algorithm_defaults(name: str) -> dict[str, Any]:
 
 
 def make_algorithm(name: str, **options) -> Algorithm:
-    """The algorithm `name` with these hyper-parameters.
+    """The algorithm `name` with these hyper-parameters, optimisers of optax included.
 
     Raises `InputError` for an unknown name or option, a value of the wrong type, or one that is out of range.
 
     >>> make_algorithm("fedavg", lr=0.1).lr
     0.1
     """
-    known = algorithm_options(name)
-    return ALGORITHMS[name](**checked(f"algorithm {name}", options, known))
+    choose("algorithm", name, ALGORITHMS)
+    return ALGORITHMS[name](**checked(f"algorithm {name}", options, rules_of(ALGORITHMS[name])))

@@ -15,7 +15,8 @@ from fedlab_lite.engine.channel import counting
 from fedlab_lite.engine.devices import to_host
 from fedlab_lite.engine.local import ClientData, in_chunks, rows_of
 from fedlab_lite.engine.problem import Problem, RoundContext
-from fedlab_lite.util import InputError
+from fedlab_lite.engine.task import check_labels
+from fedlab_lite.util import InputError, choose
 
 
 def evaluate(
@@ -53,6 +54,9 @@ def evaluate(
             outputs, solution = answer(x)
             counted = problem.task.counted(y, jnp.ones(y.shape[0]))
             labels = problem.task.metrics(outputs, y) | {"loss": problem.task.row_loss(outputs, y)}
+            choose(f"headline of task {type(problem.task).__name__}", problem.task.headline, labels)
+            for name, values in labels.items():
+                check_labels(problem.task, name, values, counted)
             labels = {name: values * counted for name, values in labels.items()} | {"counted": counted}
             result = {name: values.reshape(len(y), -1).sum(1) for name, values in labels.items()}
             if solution is not None:

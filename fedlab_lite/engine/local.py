@@ -172,13 +172,20 @@ def local_train(
         order = jnp.argsort(jnp.where(valid[:rows], jax.random.uniform(key, (rows,)), 2.0))
         return jnp.concatenate([order, jnp.full(batch_size, rows, order.dtype)])
 
+    def checked_loss(params, batch):
+        found = loss(params, batch)
+        if not (isinstance(found, tuple) and len(found) == 2 and jnp.shape(found[0]) == ()):
+            given = jax.tree.map(jnp.shape, found)
+            raise InputError(f"a loss must return (mean, equilibria or None), the mean of shape (); got shapes {given}")
+        return found
+
     def step(carry, order, start, key):
         params, state, memory = carry
         chosen = jax.lax.dynamic_slice(order, (start,), (batch_size,))
         weight = jax.lax.dynamic_slice(valid, (start,), (batch_size,)).astype(jnp.float32)
         z0 = None if memory is None else memory[chosen]
         batch = Batch(rows_of(data.x, chosen), data.y[chosen], weight, key, z0, data.budget)
-        gradient, z = jax.grad(loss, has_aux=True)(params, batch)
+        gradient, z = jax.grad(checked_loss, has_aux=True)(params, batch)
         updates, state = optimizer.update(gradient, state, params)
         memory = None if memory is None else memory.at[chosen].set(z, mode="drop")
         return project(optax.apply_updates(params, updates)), state, memory

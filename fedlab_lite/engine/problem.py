@@ -16,9 +16,9 @@ from fedlab_lite.engine.devices import broadcast, dealt, mesh, per_row, put, tak
 from fedlab_lite.engine.graphs import Graph
 from fedlab_lite.engine.local import Batch, ClientData, for_clients
 from fedlab_lite.engine.mixing import mix
-from fedlab_lite.engine.task import TASKS
+from fedlab_lite.engine.task import TASKS, check_labels
 from fedlab_lite.nn import Model
-from fedlab_lite.util import choose
+from fedlab_lite.util import InputError, choose
 
 _CHANNEL = 0xC4A77E1  # keeps the channel's draws apart from the clients'
 
@@ -81,6 +81,8 @@ class Problem:
         if self.task is None and hasattr(self.data, "task"):  # `jit` rebuilds problems from placeholders
             choose("task", self.data.task, TASKS)
             object.__setattr__(self, "task", TASKS[self.data.task])
+        if isinstance(self.task, type):
+            raise InputError(f"task is the class {self.task.__name__}; use an object: {self.task.__name__}()")
 
     @property
     def num_clients(self) -> int:
@@ -92,8 +94,9 @@ class Problem:
         self, outputs: Float[Array, "B ..."], y: Shaped[Array, "B ..."], weight: Shaped[Array, " B"]
     ) -> Float[Array, ""]:
         """The mean of the task's `row_loss` over the labels that count, of the rows that `weight [B]` counts."""
-        counted = self.task.counted(y, weight)
-        return jnp.sum(self.task.row_loss(outputs, y) * counted) / jnp.maximum(counted.sum(), 1)
+        counted, losses = self.task.counted(y, weight), self.task.row_loss(outputs, y)
+        check_labels(self.task, "row_loss", losses, counted)
+        return jnp.sum(losses * counted) / jnp.maximum(counted.sum(), 1)
 
     def loss(self, params: dict, batch: Batch) -> tuple[Float[Array, ""], Float[Array, "B ..."] | None]:
         """The mean loss of a batch in training, and its rows' equilibria `[B, ...]` (None: an explicit model)."""

@@ -5,6 +5,7 @@ import optax
 from jaxtyping import Array, Float, Int, Shaped
 
 from fedlab_lite.data import PAD
+from fedlab_lite.util import InputError
 
 
 class Task:
@@ -66,6 +67,15 @@ class Regression(Task):
 
     def metrics(self, outputs: Float[Array, "B d"], y: Float[Array, " B *d"]) -> dict[str, Float[Array, " B"]]:
         return {"distance": jnp.linalg.norm(outputs - y.reshape(outputs.shape), axis=-1)}
+
+
+def check_labels(task: Task, what: str, values: Shaped[Array, "..."], counted: Shaped[Array, "..."]) -> None:
+    """Raise `InputError` unless a task gives one value for each label that its `counted` speaks of."""
+    if jnp.shape(values) != jnp.shape(counted):
+        raise InputError(
+            f"{what} of task {type(task).__name__} has shape {jnp.shape(values)}, and its `counted` "
+            f"{jnp.shape(counted)}; give one value per label, without a mean over them"
+        )
 
 
 TASKS = {"classification": Task(), "next_character": NextCharacter(), "regression": Regression()}

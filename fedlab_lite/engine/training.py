@@ -43,6 +43,8 @@ class Plan:
 
     def check(self, problem: Problem, algorithm: Algorithm) -> None:
         """Raise `InputError` where this plan does not fit the problem or the algorithm."""
+        if isinstance(algorithm, type):
+            raise InputError(f"algorithm is the class {algorithm.__name__}; use an object: {algorithm.__name__}()")
         clients, cohort_size = problem.num_clients, self.clients_a_round(problem)
         for name, value, least in (("num_rounds", self.num_rounds, 0), ("eval_every", self.eval_every, 1)):
             if value < least:

@@ -233,7 +233,7 @@ def normal(value: Any, hint: Any) -> Any:
     >>> normal(1, float | None), normal([1, 2], tuple[float, ...]), normal(1, int)
     (1.0, (1.0, 2.0), 1)
     """
-    if isinstance(value, list | tuple):
+    if type(value) in (list, tuple):  # and not a NamedTuple, which an optimiser is
         return tuple(float(each) if float in get_args(hint)[:1] else each for each in value)
     wants_float = float in (hint, *get_args(hint)) and int not in get_args(hint)
     return float(value) if wants_float and isinstance(value, int) else value

@@ -150,7 +150,9 @@ class TestFedOpt:
         assert got == pytest.approx(u + 0.1 * first / (second**0.5 + 0.5), rel=1e-5)
 
     def test_trains(self):
-        algorithm = FedAvg(epochs=1, optimizer=optax.adam(0.02), server_optimizer=optax.adam(0.03, b2=0.99, eps=1e-3))
+        algorithm = make_algorithm(
+            "fedavg", epochs=1, optimizer=optax.adam(0.02), server_optimizer=optax.adam(0.03, b2=0.99, eps=1e-3)
+        )
         history, _ = train(blobs(), algorithm, num_rounds=12, cohort_size=3, eval_every=12)
         loss = history.metrics["loss"][0]
         assert loss[-1] < 0.7 * loss[0]

@@ -180,6 +180,12 @@ def test_a_memory_keeps_what_each_row_saw_last():
             assert_close(memory[:size], 2 * x[:size])  # each row was seen twice, and found its own again
 
 
+@pytest.mark.parametrize("loss", [lambda w, b: w, lambda w, b: (w, None, None), lambda w, b: (jnp.stack([w, w]), None)])
+def test_a_loss_of_another_form(loss):
+    with pytest.raises(InputError, match=r"a loss must return \(mean, equilibria or None\), .* got shapes .*\("):
+        local_train(loss, jnp.float32(0), numbered(4), KEY, SGD, batch_size=2, epochs=1)
+
+
 GROWING = optax.GradientTransformation(lambda p: jnp.zeros(1), lambda g, s, p=None: (g, jnp.concatenate([s, s])))
 TURNING = optax.GradientTransformation(lambda p: jnp.zeros(1), lambda g, s, p=None: (g, jnp.zeros(1, jnp.int32)))
 
