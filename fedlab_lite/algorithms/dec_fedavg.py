@@ -15,4 +15,5 @@ class DecFedAvg(Decentralised):
 
     def round(self, problem: Problem, state: dict, at: RoundContext) -> dict:
         trained = self.for_cohort(problem, self.client_update, at, state["client_params"])
-        return {"client_params": averaged(problem, trained, problem.exchange(at, trained), self.beta)}
+        mixed = averaged(problem, trained, problem.exchange(at, trained), self.beta)
+        return {"client_params": mixed, "trained": trained}

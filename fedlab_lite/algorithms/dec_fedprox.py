@@ -22,7 +22,7 @@ class DecFedProx(Decentralised):
     beta: float = ranged(0.5, 0, 1)  # beta, averaging rate; 1 would oscillate on an even ring
     prox: float = ranged(0.1, 0)  # alpha, how strongly a device is tied to its neighbours' mean
 
-    owned: ClassVar[tuple[str, ...]] = ("client_params", "received")
+    owned: ClassVar[tuple[str, ...]] = ("client_params", "trained", "received")
 
     def init(self, problem: Problem, key: jax.Array) -> dict:
         state = super().init(problem, key)
@@ -39,4 +39,5 @@ class DecFedProx(Decentralised):
     def round(self, problem: Problem, state: dict, at: RoundContext) -> dict:
         trained = self.for_cohort(problem, self.prox_update, at, state["client_params"], state["received"])
         received = problem.exchange(at, trained)
-        return {"client_params": averaged(problem, trained, received, self.beta), "received": received}
+        mixed = averaged(problem, trained, received, self.beta)
+        return {"client_params": mixed, "trained": trained, "received": received}

@@ -28,9 +28,10 @@ from fedlab_lite.util.fields import one_of, ranged
 class DePRL(PartialPersonalisation):
     """min_phi (1/N) sum_i min_{theta_i} F_i(theta_i o phi) over a graph, eq. (2): one head per worker, phi by gossip.
 
-    A worker has its own copy of phi ('thetas') and its head ('heads'). Only phi is sent. Workers share phi(0), and each
-    has a random head of its own ("initialized with a random local head", on Figs. 10-11). Line 10 passes on
-    theta(k, tau - 1) after the steps s = 0 ... tau - 1, which would drop the last step. Here it is theta(k, tau).
+    A worker has its own copy of phi ('thetas'; 'trained' is phi before the average) and its head ('heads'). Only phi is
+    sent. Workers share phi(0), and each has a random head of its own ("initialized with a random local head", on
+    Figs. 10-11). Line 10 passes on theta(k, tau - 1) after the steps s = 0 ... tau - 1, which would drop the last step.
+    Here it is theta(k, tau).
 
     tau is "update steps" in Algorithm 1 and "the epoch number for local head update" in the experiments. Their code
     makes passes over the rows for phi, too. With single steps that shrink by 0.96 per round, the model learns almost
@@ -52,11 +53,15 @@ class DePRL(PartialPersonalisation):
     start: str = one_of("different", "same")  # 'different' or the 'same' heads of the workers at the start
 
     everybody: ClassVar[bool] = True
-    owned: ClassVar[tuple[str, ...]] = ("thetas", "heads")
+    owned: ClassVar[tuple[str, ...]] = ("thetas", "trained", "heads")
     step_sizes: ClassVar[tuple[str, ...]] = ("lr", "head_lr")
 
     def check(self, problem: Problem) -> None:
         check_matrix(self, problem, self.mixing)
+
+    @property
+    def moment(self) -> str:
+        return "trained" if self.order == "mix_first" else "mixed"
 
     def init(self, problem: Problem, key: jax.Array) -> dict:
         state = super().init(problem, key)
@@ -64,7 +69,9 @@ class DePRL(PartialPersonalisation):
         if self.start == "different":
             keys = jax.random.split(jax.random.fold_in(key, 1), problem.num_clients)
             heads = jax.vmap(problem.model.init)(keys)["head"]
-        return {"thetas": problem.broadcast(state["theta"]), "heads": heads, "new_head": state["new_head"]}
+        phi = problem.broadcast(state["theta"])
+        new = {"thetas": phi, "heads": heads, "new_head": state["new_head"]}
+        return new if self.order == "mix_first" else new | {"trained": phi}
 
     def worker_update(self, problem: Problem, data: ClientData, key: jax.Array, phi: dict, head: dict) -> Models:
         """Run lines 5-8 of Algorithm 1: theta_i(k+1), then phi_i(k+1/2)."""
@@ -76,13 +83,24 @@ class DePRL(PartialPersonalisation):
     def round(self, problem: Problem, state: dict, at: RoundContext) -> dict:
         phi = mixed(problem, at, state["thetas"], self.mixing) if self.order == "mix_first" else state["thetas"]
         phi, heads = self.for_cohort(problem, self.worker_update, at, phi, state["heads"])
-        if self.order == "train_first":
-            phi = project_all(problem, problem.model.project, mixed(problem, at, phi, self.mixing))  # line 9, eq. (7)
-        return state | {"thetas": phi, "heads": heads}
+        if self.order == "mix_first":
+            return state | {"thetas": phi, "heads": heads}
+        return state | {"thetas": self.average(problem, at, phi), "trained": phi, "heads": heads}
+
+    def average(self, problem: Problem, at: RoundContext, phi: dict) -> dict:
+        """The average of phi over the graph, line 9, eq. (7)."""
+        return project_all(problem, problem.model.project, mixed(problem, at, phi, self.mixing))
 
     def models(self, problem: Problem, state: dict, key: jax.Array) -> Models:
         """The models of the workers: each answers with its own phi_i and theta_i."""
         return {"representation": state["thetas"], "head": state["heads"]}, {}
+
+    def other_models(self, problem: Problem, state: dict, key: jax.Array) -> dict[str, Models]:
+        """The models with the other phi_i of a round, and the same heads: before the average, or after the next one."""
+        if self.moment == "mixed":
+            return {"trained": ({"representation": state["trained"], "head": state["heads"]}, {})}
+        phi = self.average(problem, problem.everyone(key), state["thetas"])
+        return {"mixed": ({"representation": phi, "head": state["heads"]}, {})}
 
     def join(self, problem: Problem, state: dict, key: jax.Array) -> dict[str, Models]:
         """A new worker's model: the mean of all phi_i, with a head that is trained on it.

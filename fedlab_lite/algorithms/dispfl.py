@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import optax
 from jax.custom_batching import sequential_vmap
 
-from fedlab_lite.algorithms.parts import Decentralised, random_batch
+from fedlab_lite.algorithms.parts import Decentralised, project_all, random_batch
 from fedlab_lite.engine import ClientData, Models, Problem, RoundContext, mix
 from fedlab_lite.util.fields import one_of, ranged
 
@@ -28,6 +28,9 @@ class DisPFL(Decentralised):
 
     The message carries the mask of the training: one bit per number, besides the numbers that the mask keeps. Biases
     have masks like all other arrays.
+
+    A client is judged after training. Under 'mixed' it is judged with the average that the next round would start from,
+    projected where the model has a constraint set.
 
     A newcomer starts at the mean of all w_i and trains without a mask (the paper has no newcomers).
     """
@@ -62,7 +65,8 @@ class DisPFL(Decentralised):
     def random_mask(self, key: jax.Array, params: dict) -> dict:
         return jax.tree.map(largest, random_bits(key, params), self.kept(params))
 
-    def round(self, problem: Problem, state: dict, at: RoundContext) -> dict:
+    def mixed(self, problem: Problem, state: dict, at: RoundContext) -> dict:
+        """What training starts from: each number's mean over its holders, under the mask of this training."""
         own, held = state["client_params"], jax.tree.map(lambda mask: mask.astype(jnp.float32), state["masks"])
         received = problem.transmit(at, own, ways=("up", "down"), packed=self.packed(own))
         received = jax.tree.map(jnp.multiply, received, state["masks"])
@@ -70,10 +74,21 @@ class DisPFL(Decentralised):
         sums = jax.tree.map(jnp.add, own, mix(links, received, problem.graph.neighbours))
         holders = jax.tree.map(jnp.add, held, mix(links, held, problem.graph.neighbours))
         masks = state["next_masks"]
-        start = jax.tree.map(lambda w, n, m: (w / jnp.maximum(n, 1)).astype(w.dtype) * m, sums, holders, masks)
+        return jax.tree.map(lambda w, n, m: (w / jnp.maximum(n, 1)).astype(w.dtype) * m, sums, holders, masks)
+
+    def round(self, problem: Problem, state: dict, at: RoundContext) -> dict:
+        start, masks = self.mixed(problem, state, at), state["next_masks"]
         renewed = self.prune / 2 * (1 + jnp.cos(math.pi * jnp.minimum(at.index / self.horizon, 1)))
         own, after = self.for_cohort(problem, self.sparse_update, at, start, masks, shared=(renewed,))
         return {"client_params": own, "masks": masks, "next_masks": after}
+
+    @property
+    def moment(self) -> str:
+        return "trained"
+
+    def other_models(self, problem: Problem, state: dict, key: jax.Array) -> dict[str, Models]:
+        start = self.mixed(problem, state, problem.everyone(key))
+        return {"mixed": (project_all(problem, problem.project, start), {})}
 
     def packed(self, own: Any) -> Any:
         """The shapes of a message: the numbers that a mask keeps, and the mask itself, eight bits per byte."""

@@ -28,7 +28,7 @@ class FedFADMM(Decentralised):
     nu: float = ranged(0.01, 0, 1)  # nu, stabilisation: the multiplier's decay per round; 0 is the plain ADMM of (8)
     derivative_gain: float = ranged(0.0, 0)  # K_d of a PID controller, the paper's future work; 0 is its PI
 
-    owned: ClassVar[tuple[str, ...]] = ("client_params", "multipliers", "errors")
+    owned: ClassVar[tuple[str, ...]] = ("client_params", "trained", "multipliers", "errors")
     step_sizes: ClassVar[tuple[str, ...]] = ("lr", "rho")
     check = check_shared_set
     round = distillation_round

@@ -83,6 +83,14 @@ class Algorithm(ABC):
         """Further models to judge, by name, each like `models`."""
         return {}
 
+    @property
+    def moment(self) -> str:
+        """The moment of a round at which `models` are judged: 'mixed' with neighbours, or 'trained' locally.
+
+        `other_models` has the models of the other moment under its name. '': a round has no such two moments.
+        """
+        return ""
+
     def predictor(self) -> Callable | None:
         """The object that answers in place of the models of `models`; None: they answer by themselves.
 

@@ -19,7 +19,9 @@ class History:
     Accuracies are shares (0-1), means over clients. There are S seeds and E evaluations.
 
     - `rounds [E]`: the round of each evaluation; 0: before training.
-    - `metrics`: name -> `[S, E]`: 'accuracy', 'loss', 'accuracy_<judgement>', and what the algorithm monitors.
+    - `metrics`: name -> `[S, E]`: 'accuracy', 'loss', what the algorithm monitors, and 'accuracy_<judgement>' and
+      'loss_<judgement>' of further models. Without a server, the headline is of one moment of a round: after mixing
+      with neighbours, or after local training. The judgement 'trained' or 'mixed' is of the other moment.
       'accuracy_pooled' is the accuracy over the test labels of all clients together. 'accuracy_gap' is the best
       client's accuracy minus the worst's. With `Settings.judge_training` 'loss_training' is over each client's training
       rows.

@@ -10,7 +10,7 @@ import numpy as np
 from fedlab_lite.algorithms import make_algorithm
 from fedlab_lite.data import Federated, which
 from fedlab_lite.data import federated as federated_data
-from fedlab_lite.engine import Algorithm, Problem, fusion_weights, make_graph
+from fedlab_lite.engine import Algorithm, History, Problem, fusion_weights, make_graph
 from fedlab_lite.nn import Model, make_model, models_for
 from fedlab_lite.runs.settings import Settings
 from fedlab_lite.util import InputError, files
@@ -24,6 +24,19 @@ def _data(data_dir: Path, stamp: object, dataset: str, **options):
 def algorithm_of(settings: Settings) -> Algorithm:
     """The algorithm of a run, with its hyper-parameters."""
     return make_algorithm(settings.algorithm, **dict(settings.algorithm_options))
+
+
+def moment_of(history: History) -> str:
+    """The moment of a round at which a run's clients are judged, see `Algorithm.moment`; '' without settings.
+
+    Example:
+      >>> from fedlab_lite.runs import run
+      >>> base = {"dataset": "digits", "partition": "iid", "num_clients": 4, "train_size": 80, "num_rounds": 1}
+      >>> history = run(Settings(**base, algorithm="dec_fedavg", graph="ring", model_options={"width": 8}))
+      >>> moment_of(history), sorted(name for name in history.metrics if name.startswith("accuracy"))
+      ('mixed', ['accuracy', 'accuracy_gap', 'accuracy_pooled', 'accuracy_trained'])
+    """
+    return "" if history.settings is None else algorithm_of(history.settings).moment
 
 
 def build_problem(settings: Settings) -> Problem:

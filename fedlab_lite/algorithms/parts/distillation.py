@@ -77,10 +77,13 @@ def distill(
 
 
 def distillation_round(algorithm: Any, problem: Problem, state: dict, at: RoundContext) -> dict:
-    """Run a round of CMFD and FedF-ADMM: local training, messages, and distillation towards `algorithm.targets`."""
+    """Run a round of CMFD and FedF-ADMM: local training, messages, and distillation towards `algorithm.targets`.
+
+    A device mixes with its neighbours by distillation. So 'trained' is w~_i, the params before it.
+    """
     local, distilling = (replace(at, key=key) for key in jax.random.split(at.key))
     shared = (problem.data.shared_x,)
-    params, outputs = algorithm.for_cohort(problem, local_phase, local, state["client_params"], shared=shared)
-    targets, kept = algorithm.targets(state, outputs, received(problem, at, params, outputs, algorithm.share))
-    params = algorithm.for_cohort(problem, distill, distilling, params, targets, shared=shared)
-    return {"client_params": params} | kept
+    trained, outputs = algorithm.for_cohort(problem, local_phase, local, state["client_params"], shared=shared)
+    targets, kept = algorithm.targets(state, outputs, received(problem, at, trained, outputs, algorithm.share))
+    params = algorithm.for_cohort(problem, distill, distilling, trained, targets, shared=shared)
+    return {"client_params": params, "trained": trained} | kept

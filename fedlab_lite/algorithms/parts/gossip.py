@@ -20,19 +20,25 @@ class Decentralised(Algorithm):
     """min sum_i C_i(w_i) such that neighbours agree, eq. (1)-(2) of FedF-ADMM.
 
     Every device takes part in each round, and exchanges messages only with its neighbours on the problem's graph. The
-    state has 'client_params', one model per device, all started from one w^0. A device is judged with its own model.
+    state has 'client_params', one model per device, all started from one w^0. A device is judged with its own model
+    after the round, which ends with mixing. 'trained' has the models after local training, before mixing.
     """
 
     epochs: int = ranged(1, 1)  # passes of the local update over the device's rows
 
     everybody: ClassVar[bool] = True
-    owned: ClassVar[tuple[str, ...]] = ("client_params",)
+    owned: ClassVar[tuple[str, ...]] = ("client_params", "trained")
+
+    @property
+    def moment(self) -> str:
+        return "mixed"
 
     def check(self, problem: Problem) -> None:
         check_graph(self, problem)
 
     def init(self, problem: Problem, key: jax.Array) -> dict:
-        return {"client_params": problem.broadcast(problem.model.init(key))}
+        start = problem.broadcast(problem.model.init(key))
+        return {"client_params": start, "trained": start}
 
     def client_update(self, problem: Problem, data: ClientData, key: jax.Array, params: dict) -> dict:
         """Run the local update: SGD on the device's own rows.
@@ -44,6 +50,9 @@ class Decentralised(Algorithm):
 
     def models(self, problem: Problem, state: dict, key: jax.Array) -> Models:
         return state["client_params"], {}
+
+    def other_models(self, problem: Problem, state: dict, key: jax.Array) -> dict[str, Models]:
+        return {"trained": (state["trained"], {})}
 
     def join_update(self, problem: Problem, data: ClientData, key: jax.Array, start: dict) -> dict:
         """Train a newcomer's model by plain SGD or `optimizer`."""
