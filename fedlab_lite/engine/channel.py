@@ -23,7 +23,7 @@ _counts: ContextVar[tuple[dict[str, int], bool] | None] = ContextVar("counts", d
 
 @dataclass(frozen=True)
 class Channel:
-    """Clips a message, adds noise, quantises it and loses it, in this order; each step is optional.
+    """Clips a message, adds noise and quantises it, in this order; each step is optional.
 
     A channel is a pytree. Its numbers are data of a compiled round. Only `bits`, and which of the numbers are set, are
     structure.
@@ -42,7 +42,6 @@ class Channel:
     clip: float | None = ranged(None, 0, above=True)  # C: a message of a larger L2 norm is scaled to this one
     noise: float | None = ranged(None, 0)  # sigma / C: deviation of the Gaussian noise on every number, in units of C
     bits: int | None = ranged(None, 2, 16)  # b, sign included: numbers become integers, at random, with the same mean
-    loss: float | None = ranged(None, 0, 1, below=True)  # p: probability that a message does not arrive
 
     def __post_init__(self):
         check_fields(self, "the channel")
@@ -53,7 +52,7 @@ class Channel:
             )
 
     def __call__(self, message: Any, key: jax.Array) -> Any:
-        """What arrives of one message, if it is not lost."""
+        """What arrives of one message."""
         if self.clip is not None:
             norm = optax.tree.norm(message)
             scale = jnp.minimum(1.0, self.clip / jnp.maximum(norm, jnp.finfo(norm.dtype).tiny))
@@ -82,10 +81,6 @@ class Channel:
         whole = jnp.clip(jnp.floor(steps + jax.random.uniform(key, leaf.shape)), -levels, levels)
         return (whole * unit).astype(leaf.dtype)
 
-    def arrivals(self, key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
-        """Draw which messages arrive, as booleans of this shape."""
-        return jax.random.bernoulli(key, 1 - self.loss, shape)
-
     def message_bytes(self, message: Any) -> int:
         """Message size in bytes, from the arrays of one message or their shapes."""
         return sum(
@@ -95,7 +90,7 @@ class Channel:
 
 
 def _split(channel: Channel):
-    floats = {name: getattr(channel, name) for name in ("clip", "noise", "loss")}
+    floats = {name: getattr(channel, name) for name in ("clip", "noise")}
     present = tuple(name for name, value in floats.items() if value is not None)
     return [floats[name] for name in present], (present, channel.bits)
 
@@ -104,7 +99,7 @@ def _join(structure, leaves) -> Channel:
     """Rebuild a channel without `__init__`, whose checks are for numbers and not for tracers."""
     present, bits = structure
     channel = object.__new__(Channel)
-    vars(channel).update({"clip": None, "noise": None, "loss": None, "bits": bits})
+    vars(channel).update({"clip": None, "noise": None, "bits": bits})
     vars(channel).update(zip(present, leaves, strict=True))
     return channel
 

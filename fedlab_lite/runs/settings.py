@@ -85,7 +85,6 @@ class Settings:
         Channel, "noise"
     )  # Gaussian noise on messages, its standard deviation in units of message_clip
     message_bits: int | None = like(Channel, "bits")  # bits per number of a message; None: not quantised
-    message_loss: float | None = like(Channel, "loss")  # probability that a message does not arrive
     privacy_budget: tuple[float, ...] = ranged(
         (), 0, above=True, empty=True
     )  # (epsilon, delta) for all of a client's messages; then a run stops
@@ -137,7 +136,7 @@ class Settings:
 
     def channel(self) -> Channel | None:
         """The channel of the settings; None: messages arrive unchanged."""
-        options = {name: getattr(self, f"message_{name}") for name in ("clip", "noise", "bits", "loss")}
+        options = {name: getattr(self, f"message_{name}") for name in ("clip", "noise", "bits")}
         return Channel(**options) if any(value is not None for value in options.values()) else None
 
     def privacy(self, messages: int = 1) -> Budget | None:

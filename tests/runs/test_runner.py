@@ -145,7 +145,6 @@ def test_equal_settings_have_one_spelling():
         ({"validation_size": 1.0}, "validation_size must be of type float, at least 0 and below 1, got 1.0"),
         ({"message_noise": 1.0}, "set message_clip as well"),
         ({"message_clip": 0.0}, r"message_clip must be of type float \| None, above 0, got 0.0"),
-        ({"message_loss": 1.0}, "message_loss must be .*, at least 0 and below 1, got 1.0"),
         ({"seeds": [2**31]}, "each 0 to 2.31 - 1"),
         ({"num_clients": 2, "budgets": [0, 10]}, r"budgets must be of type .*, each at least 1, got \[0, 10\]"),
         ({"fusion": "iteration"}, "fusion must be one of own, .*, got 'iteration'; did you mean 'iterations'"),
