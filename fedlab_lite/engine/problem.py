@@ -153,20 +153,20 @@ class Problem:
 
     def downlink(self, message: PyTree) -> PyTree:
         """Send the server's message to each client of the cohort; it arrives unchanged, and its bytes are counted."""
-        count("down", message, None)
+        count("down", message)
         return message
 
     def transmit(
         self, at: RoundContext, sent: PyTree, *, ways: tuple[str, ...] = ("up",), packed: PyTree = None
     ) -> PyTree:
-        """What is received of every client's message, leaves `[m, ...]`: clipped, noised, quantised, and counted.
+        """What is received of every client's message, leaves `[m, ...]`: clipped, noised and counted.
 
         `packed`: the shapes of one message as it is sent, where it is sent in fewer numbers than it is computed with.
         """
         whole = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), sent)
         for way in ways:
-            count(way, whole if packed is None else packed, self.channel)
-        if self.channel is None or (self.channel.clip is None and self.channel.bits is None):
+            count(way, whole if packed is None else packed)
+        if self.channel is None or self.channel.clip is None:
             return sent
         shared = (self.channel,)
         return self.for_clients(lambda sent, key, channel: channel(sent, key), sent, at.keys(_CHANNEL), shared=shared)

@@ -84,7 +84,6 @@ class Settings:
     message_noise: float | None = like(
         Channel, "noise"
     )  # Gaussian noise on messages, its standard deviation in units of message_clip
-    message_bits: int | None = like(Channel, "bits")  # bits per number of a message; None: not quantised
     privacy_budget: tuple[float, ...] = ranged(
         (), 0, above=True, empty=True
     )  # (epsilon, delta) for all of a client's messages; then a run stops
@@ -136,8 +135,9 @@ class Settings:
 
     def channel(self) -> Channel | None:
         """The channel of the settings; None: messages arrive unchanged."""
-        options = {name: getattr(self, f"message_{name}") for name in ("clip", "noise", "bits")}
-        return Channel(**options) if any(value is not None for value in options.values()) else None
+        if self.message_clip is None and self.message_noise is None:
+            return None
+        return Channel(self.message_clip, self.message_noise)
 
     def privacy(self, messages: int = 1) -> Budget | None:
         """The privacy budget of a client that sends `messages` messages per round; None: no limit.
