@@ -190,7 +190,6 @@ SETTINGS = {  # field: values that cannot be; the error says the field's name
     "graph": ("rings", 3),
     "fusion": ("ownn", None),
     "message_clip": (0.0, -1, float("nan"), "x"),
-    "privacy_budget": ((1.0,), ("a", "b"), (1.0, 1e-5)),
     "seeds": ((), (-1,), (0, 0), (2**63,), "x", None, (0.5,)),
     "algorithm_options": (None, 5, "ab", {"lrr": 1}, {"lr": "x"}, {"lr": -1.0}, {"batch_size": 0}),
     "model_options": (None, 5, "ab", {"widht": 1}, {"width": "x"}, {"width": 0}, {"width": -1}),
