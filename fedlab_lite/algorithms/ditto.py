@@ -51,7 +51,7 @@ class Ditto(FedAvg):
         own = problem.take(state["client_params"], at)
         own, changes = self.for_cohort(problem, self.ditto_update, at, own, shared=(params,))
         change = problem.uplink(at, changes)
-        params, server = server_step(self, state, params, change)
+        params, server = server_step(self, problem, at, state, params, change)
         own = problem.put(state["client_params"], at, own)
         return {"params": problem.project(params), "client_params": own} | server
 

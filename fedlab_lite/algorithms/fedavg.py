@@ -37,7 +37,7 @@ class FedAvg(Algorithm):
         params = problem.downlink(state["params"])
         changes = self.for_cohort(problem, self.client_change, at, shared=(params,))
         change = problem.uplink(at, changes)
-        params, server = server_step(self, state, params, change)
+        params, server = server_step(self, problem, at, state, params, change)
         return state | server | {"params": problem.project(params)}
 
     def models(self, problem: Problem, state: dict, key: jax.Array) -> Models:

@@ -41,7 +41,7 @@ class FedBABU(FedAvg):
         theta = problem.downlink(params["representation"])
         changes = self.for_cohort(problem, self.body_change, at, shared=(theta, params["head"]))
         change = problem.uplink(at, changes)
-        theta, server = server_step(self, state, theta, change)
+        theta, server = server_step(self, problem, at, state, theta, change)
         return state | server | {"params": params | {"representation": problem.model.project(theta)}}
 
     def models(self, problem: Problem, state: dict, key: jax.Array) -> Models:

@@ -108,7 +108,7 @@ class FedCR(PartialPersonalisation):
         new = Gaussian(weighted / (1 + precision), 1 / jnp.sqrt(1 + precision))
         shown = jnp.any(precision > 0, axis=1, keepdims=True)
         rate = jnp.where(shown, self.prior_rate, 0)
-        theta, server = server_step(self, state, theta, mean["theta"])
+        theta, server = server_step(self, problem, at, state, theta, mean["theta"])
         prior = jax.tree.map(lambda old, new: (1 - rate) * old + rate * new, prior, new)
         heads = problem.put(state["heads"], at, heads)
         return state | server | {"theta": problem.model.project(theta), "heads": heads, "prior": prior}

@@ -130,5 +130,5 @@ class FedPAC(PartialPersonalisation):
         shares = head_shares(head["h"][order], head["variance"][order], problem.sampled(at)[order])
         mixed = mix(shares[back][:, back], optax.tree.add(old, head["change"]))
         heads = problem.put(state["heads"], at, mixed)
-        theta, server = server_step(self, state, state["theta"], mean["theta"])
+        theta, server = server_step(self, problem, at, state, state["theta"], mean["theta"])
         return state | server | {"theta": problem.model.project(theta), "heads": heads, "prototypes": prototypes}

@@ -72,7 +72,7 @@ class FedRoD(FedAvg):
         own = problem.take(state["personal"], at)
         changes, own = self.for_cohort(problem, self.rod_update, at, own, shared=(params,))
         change = problem.uplink(at, changes)
-        params, server = server_step(self, state, params, change)
+        params, server = server_step(self, problem, at, state, params, change)
         return {"params": problem.project(params), "personal": problem.put(state["personal"], at, own)} | server
 
     def predictor(self) -> Callable:

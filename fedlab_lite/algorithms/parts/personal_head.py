@@ -43,7 +43,7 @@ def body_round(algorithm: Any, problem: Problem, state: dict, at: RoundContext) 
     own = problem.take(state["heads"], at)
     changes, heads = algorithm.for_cohort(problem, algorithm.client_update, at, own, shared=(theta,))
     change = problem.uplink(at, changes)
-    theta, server = server_step(algorithm, state, theta, change)
+    theta, server = server_step(algorithm, problem, at, state, theta, change)
     heads = problem.put(state["heads"], at, heads)
     return state | server | {"theta": problem.model.project(theta), "heads": heads}
 
