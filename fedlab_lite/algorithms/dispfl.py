@@ -70,9 +70,9 @@ class DisPFL(Decentralised):
         own, held = state["client_params"], jax.tree.map(lambda mask: mask.astype(jnp.float32), state["masks"])
         received = problem.transmit(at, own, ways=("up", "down"), packed=self.packed(own))
         received = jax.tree.map(jnp.multiply, received, state["masks"])
-        links = problem.heard(at, problem.graph.adjacency)
-        sums = jax.tree.map(jnp.add, own, mix(links, received, problem.graph.neighbours))
-        holders = jax.tree.map(jnp.add, held, mix(links, held, problem.graph.neighbours))
+        graph = problem.graph
+        sums = jax.tree.map(jnp.add, own, mix(graph.adjacency, received, graph.neighbours))
+        holders = jax.tree.map(jnp.add, held, mix(graph.adjacency, held, graph.neighbours))
         masks = state["next_masks"]
         return jax.tree.map(lambda w, n, m: (w / jnp.maximum(n, 1)).astype(w.dtype) * m, sums, holders, masks)
 

@@ -39,8 +39,7 @@ class FeDEQ(PartialPersonalisation):
     The server's step has two forms. 'mean' is the mean of the cohort's theta_i, line 4 as printed. 'argmin' minimises
     the Lagrangian (12): the mean over all clients, idle ones too, of theta_i + lambda_i / rho, as eq. (18) of the proof
     assumes. For it a client sends the change of its own theta_i + lambda_i / rho, and the server adds it to its mean.
-    The result is not a convex combination, so it is projected. A client whose message is lost is treated as not
-    sampled.
+    The result is not a convex combination, so it is projected.
     """
 
     epochs: int = ranged(5, 1)  # passes of REP_UPDATE (lines 12-20) over the client's rows
@@ -118,7 +117,6 @@ class FeDEQ(PartialPersonalisation):
         theta = problem.downlink(state["theta"])
         old = problem.take({name: state[name] for name in self.owned if name in state}, at)
         sent, new = self.for_cohort(problem, self.client_update, at, old, shared=(theta,))
-        new = problem.if_arrived(at, new, old)
         state = state | {name: problem.put(state[name], at, rows) for name, rows in new.items()}  # idle: unchanged
         # line 4 of the next iteration, done here so that the freshest theta is judged
         equal = jnp.ones(at.cohort.shape)
@@ -126,8 +124,8 @@ class FeDEQ(PartialPersonalisation):
         if self.server == "mean":
             return state | {"theta": problem.model.project(optax.tree.add(theta, change))}
         everybody = problem.num_clients if problem.weight is None else jnp.sum(problem.weight)
-        heard = problem.weights(at, equal).sum() / everybody
-        mean = optax.tree.add_scale(state["mean"], heard, change)
+        share = problem.weights(at, equal).sum() / everybody
+        mean = optax.tree.add_scale(state["mean"], share, change)
         return state | {"theta": problem.model.project(mean), "mean": mean}
 
     def other_models(self, problem: Problem, state: dict, key: jax.Array) -> dict[str, Models]:

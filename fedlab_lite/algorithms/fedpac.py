@@ -15,7 +15,7 @@ from fedlab_lite.util.fields import ranged
 DROPPED = 1e-3  # smaller shares of a head are left out, as in its code (the largest never is)
 
 
-def head_shares(means: jax.Array, variances: jax.Array, heard: jax.Array) -> jax.Array:
+def head_shares(means: jax.Array, variances: jax.Array, sampled: jax.Array) -> jax.Array:
     """The shares `[m, m]` of all heads in each client's head; row i is client i's.
 
     Row i is argmin_a sum_j a_j^2 V_j + ||h_i - sum_j a_j h_j||^2.
@@ -23,7 +23,7 @@ def head_shares(means: jax.Array, variances: jax.Array, heard: jax.Array) -> jax
     Args:
       means: `[m, C, d]`, h_i: for each class, its share of the client's rows times their mean features.
       variances: `[m]`, V_i: the variance of the client's estimate of h_i.
-      heard: `[m]`, whose heads may be used.
+      sampled: `[m]`, whose heads may be used; the others are idle places.
 
     Example (two that are alike, one that is not):
       >>> h = jnp.array([0.0, 0.0, 9.0]).reshape(3, 1, 1)
@@ -36,9 +36,9 @@ def head_shares(means: jax.Array, variances: jax.Array, heard: jax.Array) -> jax
     def row(i):
         # <h_i - h_j, h_i - h_l>
         bias = gram[i, i] - gram[i][None, :] - gram[i][:, None] + gram
-        shares = simplex_minimum(bias + jnp.diag(variances), heard)
+        shares = simplex_minimum(bias + jnp.diag(variances), sampled)
         shares = jnp.where(shares < jnp.minimum(DROPPED, shares.max()), 0, shares)
-        return shares / jnp.where(heard.any(), shares.sum(), 1)
+        return shares / shares.sum()
 
     return jax.vmap(row)(jnp.arange(len(rows)))
 
@@ -127,8 +127,8 @@ class FedPAC(PartialPersonalisation):
         # heads, with clients sorted by number, so that rounding does not depend on the cohort's order
         order = jnp.argsort(at.cohort, stable=True)
         back = jnp.argsort(order)
-        shares = head_shares(head["h"][order], head["variance"][order], problem.arrived(at)[order])
+        shares = head_shares(head["h"][order], head["variance"][order], problem.sampled(at)[order])
         mixed = mix(shares[back][:, back], optax.tree.add(old, head["change"]))
-        heads = problem.put(state["heads"], at, problem.if_arrived(at, mixed, old))
+        heads = problem.put(state["heads"], at, mixed)
         theta, server = server_step(self, problem, at, state, state["theta"], mean["theta"])
         return state | server | {"theta": problem.model.project(theta), "heads": heads, "prototypes": prototypes}

@@ -20,7 +20,7 @@ from fedlab_lite.engine.graphs import GRAPHS, Graph, make_graph
 from fedlab_lite.engine.history import History
 from fedlab_lite.engine.local import Batch, ClientData, fit_head, for_clients, in_chunks, local_train, rows_of
 from fedlab_lite.engine.mixing import check_mixing, mix, spectral_gap
-from fedlab_lite.engine.privacy import Budget, epsilon_of, gaussian_noise_multiplier, noise_multiplier_for
+from fedlab_lite.engine.privacy import epsilon_of, gaussian_noise_multiplier, noise_multiplier_for
 from fedlab_lite.engine.problem import Problem, RoundContext
 from fedlab_lite.engine.shown import mean_and_band
 from fedlab_lite.engine.task import NextCharacter, Regression, Task

@@ -87,11 +87,6 @@ def per_row(values: Shaped[Array, " m"], leaf: Shaped[Array, "m ..."]) -> Shaped
     return values.reshape(-1, *[1] * (leaf.ndim - 1))
 
 
-def where_rows(chosen: Bool[Array, " m"], new: PyTree, old: PyTree) -> PyTree:
-    """The rows of `new` where `chosen`, else those of `old`; leaves `[m, ...]`."""
-    return jax.tree.map(lambda new, old: jnp.where(per_row(chosen, new), new, old), new, old)
-
-
 @jax.jit
 def take(tree: PyTree, cohort: Int[Array, " m"]) -> PyTree:
     """The rows `cohort [m]` of a tree whose leaves `[clients, ...]` are stacked over all clients; zeros for idle slots.

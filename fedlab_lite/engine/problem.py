@@ -12,7 +12,7 @@ from jaxtyping import Array, Bool, Float, Int, Key, PyTree, Shaped
 from fedlab_lite.data import Federated, apart
 from fedlab_lite.engine.averaging import average
 from fedlab_lite.engine.channel import Channel, count
-from fedlab_lite.engine.devices import broadcast, dealt, mesh, per_row, put, take, where_rows
+from fedlab_lite.engine.devices import broadcast, dealt, mesh, per_row, put, take
 from fedlab_lite.engine.graphs import Graph
 from fedlab_lite.engine.local import Batch, ClientData, for_clients
 from fedlab_lite.engine.mixing import mix
@@ -153,39 +153,30 @@ class Problem:
 
     def downlink(self, message: PyTree) -> PyTree:
         """Send the server's message to each client of the cohort; it arrives unchanged, and its bytes are counted."""
-        count("down", message, None)
+        count("down", message)
         return message
 
     def transmit(
         self, at: RoundContext, sent: PyTree, *, ways: tuple[str, ...] = ("up",), packed: PyTree = None
     ) -> PyTree:
-        """What is received of every client's message, leaves `[m, ...]`: clipped, noised, quantised, and counted.
+        """What is received of every client's message, leaves `[m, ...]`: clipped, noised and counted.
 
         `packed`: the shapes of one message as it is sent, where it is sent in fewer numbers than it is computed with.
         """
         whole = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), sent)
         for way in ways:
-            count(way, whole if packed is None else packed, self.channel)
-        if self.channel is None or (self.channel.clip is None and self.channel.bits is None):
+            count(way, whole if packed is None else packed)
+        if self.channel is None or self.channel.clip is None:
             return sent
         shared = (self.channel,)
         return self.for_clients(lambda sent, key, channel: channel(sent, key), sent, at.keys(_CHANNEL), shared=shared)
 
-    @property
-    def loses_messages(self) -> bool:
-        """Whether the channel may lose messages."""
-        return self.channel is not None and self.channel.loss is not None
-
-    def arrived(self, at: RoundContext) -> Bool[Array, " m"]:
-        """Which clients' messages to the server were sent and arrived in this round, `[m]`."""
-        sampled = at.cohort < self.num_clients
-        if not self.loses_messages:
-            return sampled
-        channel = self.channel
-        return sampled & jax.vmap(lambda key: channel.arrivals(key, ()))(at.keys(_CHANNEL + 1))
+    def sampled(self, at: RoundContext) -> Bool[Array, " m"]:
+        """Which places of the cohort hold a client, `[m]`; the others are idle."""
+        return at.cohort < self.num_clients
 
     def weights(self, at: RoundContext, own: Shaped[Array, " m"] | None = None) -> Shaped[Array, " m"]:
-        """The weight of each client of the cohort in the server's average, `[m]`; 0 where its message did not arrive.
+        """The weight of each client of the cohort in the server's average, `[m]`; 0 in an idle place.
 
         These are the problem's `weight` where it has one (see `fusion`), else the algorithm's `own [m]`; None: the
         client's training rows.
@@ -194,56 +185,30 @@ class Problem:
             own = self.take(jnp.asarray(self.weight), at)
         elif own is None:
             own = self.take(jnp.asarray(self.data.size), at)
-        return jnp.where(self.arrived(at), own, 0)
-
-    def if_arrived(self, at: RoundContext, new: PyTree, old: PyTree) -> PyTree:
-        """Rows of the cohort: `new` where the client's message to the server arrives in this round, else `old`."""
-        return where_rows(self.arrived(at), new, old) if self.loses_messages else new
+        return jnp.where(self.sampled(at), own, 0)
 
     def uplink(self, at: RoundContext, changes: PyTree, own_weights: Shaped[Array, " m"] | None = None) -> PyTree:
-        """The server's weighted mean of the clients' messages `[m, ...]` that arrive.
-
-        Clients send changes. So the mean is 0, and nothing changes at the server, where no message arrives.
-        """
+        """The server's weighted mean of the clients' messages `[m, ...]`."""
         received = self.transmit(at, changes)
         return average(received, self.weights(at, own_weights), order=at.order())
 
-    def exchange(self, at: RoundContext, stacked: PyTree, received: PyTree = None) -> PyTree:
-        """The mean M_i[x_j] of the neighbours' messages that arrive, for every client; leaves `[N, ...]`.
-
-        Each link loses messages independently. A client that receives nothing uses its own value.
-
-        Args:
-          received: what became of messages that were transmitted before; None: the messages are `stacked`.
-        """
-        received = self.transmit(at, stacked, ways=("up", "down")) if received is None else received
-        matrix = self.heard(at, self.graph.neighbour_mean)
-        if not self.loses_messages:
-            return mix(matrix, received, self.graph.neighbours)
-        total = matrix.sum(1)
-        mean = mix(matrix / jnp.where(total > 0, total, 1)[:, None], received, self.graph.neighbours)
-        return where_rows(total > 0, mean, stacked)
+    def exchange(self, at: RoundContext, stacked: PyTree) -> PyTree:
+        """The mean M_i[x_j] of the neighbours' messages, for every client; leaves `[N, ...]`."""
+        received = self.transmit(at, stacked, ways=("up", "down"))
+        return mix(self.graph.neighbour_mean, received, self.graph.neighbours)
 
     def mix(self, at: RoundContext, stacked: PyTree, matrix: Float[Array | np.ndarray, "N N"]) -> PyTree:
         """Mix over the graph: sum_j matrix[i, j] x_j, with rows that sum to one.
 
-        A client's own value is exact, and its neighbours' values are used as received. Leaves `[N, ...]`. The weight of
-        a lost message goes to the client's own value.
+        A client's own value is exact, and its neighbours' values are used as received. Leaves `[N, ...]`.
         """
         received = self.transmit(at, stacked, ways=("up", "down"))
-        if received is stacked and not self.loses_messages:
+        if received is stacked:
             return mix(matrix, stacked, self.graph.neighbours)
-        others = self.heard(at, jnp.asarray(matrix) * (1 - jnp.eye(self.num_clients)))
+        others = jnp.asarray(matrix) * (1 - jnp.eye(self.num_clients))
         own = 1 - others.sum(1)
         return jax.tree.map(
             lambda theirs, mine: theirs + (per_row(own, mine) * mine).astype(theirs.dtype),
             mix(others, received, self.graph.neighbours),
             stacked,
         )
-
-    def heard(self, at: RoundContext, matrix: Float[Array | np.ndarray, "N N"]) -> Float[Array, "N N"]:
-        """The matrix with 0 for every link that loses its message in this round, independently of other links."""
-        matrix = jnp.asarray(matrix)
-        if not self.loses_messages:
-            return matrix
-        return jnp.where(self.channel.arrivals(jax.random.fold_in(at.key, _CHANNEL + 1), matrix.shape), matrix, 0)

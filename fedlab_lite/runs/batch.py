@@ -1,7 +1,6 @@
 """Train the runs of one batch, with checkpoints: a killed batch goes on from them to the bit-identical result."""
 
 import time
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -10,11 +9,11 @@ from itertools import groupby
 import jax
 import numpy as np
 
-from fedlab_lite.engine import Algorithm, History, Plan, Problem, Progress, message_count, put_on_devices, training
+from fedlab_lite.engine import Algorithm, History, Plan, Problem, Progress, put_on_devices, training
 from fedlab_lite.runs import store
 from fedlab_lite.runs.build import algorithm_of, data_fingerprint
 from fedlab_lite.runs.settings import Settings
-from fedlab_lite.util import BudgetWarning, progress_bar
+from fedlab_lite.util import progress_bar
 
 Run = tuple[str, Settings, int]  # name, settings, seed
 
@@ -29,11 +28,9 @@ def train_batch(
       progress, checkpoint_seconds, keep_state: as for `runs.run_all`.
     """
     settings = batch[0][1]
-    plan = Plan(_affordable(settings, problem), settings.cohort_size, settings.eval_every)
+    plan = Plan(settings.num_rounds, settings.cohort_size, settings.eval_every)
     plan.check(problem, algorithm_of(settings))
     about = {what: getattr(settings, what) for what in ("dataset", "model", "algorithm")}
-    if plan.num_rounds < settings.num_rounds:
-        about["stopped"] = _stopped(settings, plan.num_rounds)
     fingerprint = data_fingerprint(problem)
     for name, *_ in batch:
         store.agree(name)
@@ -72,24 +69,6 @@ def train_batch(
                 store.remove(store.path(name, "ckpt"))
     store.sweep()
     return histories
-
-
-def _affordable(settings: Settings, problem: Problem) -> int:
-    """The requested number of rounds, or, with a warning, as many as the privacy budget allows."""
-    if not settings.privacy_budget:
-        return settings.num_rounds
-    messages = message_count(problem, algorithm_of(settings))["up"]
-    if not messages:  # nothing is sent, so no budget is spent
-        return settings.num_rounds
-    rounds = settings.privacy(messages).affordable(settings.num_rounds)
-    if rounds < settings.num_rounds:
-        warnings.warn(_stopped(settings, rounds), BudgetWarning, stacklevel=2)
-    return rounds
-
-
-def _stopped(settings: Settings, rounds: int) -> str:
-    epsilon, delta = settings.privacy_budget
-    return f"{rounds} of {settings.num_rounds} rounds fit into the privacy budget ({epsilon:g}, {delta:g})"
 
 
 class _Checkpoints:

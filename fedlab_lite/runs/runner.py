@@ -90,9 +90,6 @@ def run_all(
         records the number.
       clients_at_once: how many clients an accelerator batches, see `engine.for_clients`.
 
-    A run with a `privacy_budget` stops where the next round would exceed it. Its history has only the rounds before,
-    and gives the reason in `about["stopped"]`. A `BudgetWarning` is issued.
-
     Raises: `InputError`, `MissingDataError`, `CorruptFileError` (a damaged file in the store), `OutputError`;
       `NotStoredError` where FEDLAB_STORED_ONLY is set and something would have to be trained.
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from fedlab_lite.algorithms import algorithm_defaults, algorithm_options, make_algorithm
 from fedlab_lite.data import PARTITIONS, which
-from fedlab_lite.engine import FUSIONS, GRAPHS, Budget, Channel
+from fedlab_lite.engine import FUSIONS, GRAPHS, Channel
 from fedlab_lite.nn import model_defaults, model_options
 from fedlab_lite.util import InputError, choose
 from fedlab_lite.util.fields import (
@@ -84,11 +84,6 @@ class Settings:
     message_noise: float | None = like(
         Channel, "noise"
     )  # Gaussian noise on messages, its standard deviation in units of message_clip
-    message_bits: int | None = like(Channel, "bits")  # bits per number of a message; None: not quantised
-    message_loss: float | None = like(Channel, "loss")  # probability that a message does not arrive
-    privacy_budget: tuple[float, ...] = ranged(
-        (), 0, above=True, empty=True
-    )  # (epsilon, delta) for all of a client's messages; then a run stops
     eval_every: int = ranged(1, 1)  # rounds between evaluations; the last round is always evaluated
     seeds: tuple[int, ...] = ranged(
         (0,), 0, LARGEST
@@ -113,7 +108,6 @@ class Settings:
         which.check(self.dataset)
         make_algorithm(self.algorithm, **dict(self.algorithm_options))
         self.channel()
-        self.privacy()
         self._check_clients()
 
     def _check_clients(self) -> None:
@@ -137,23 +131,9 @@ class Settings:
 
     def channel(self) -> Channel | None:
         """The channel of the settings; None: messages arrive unchanged."""
-        options = {name: getattr(self, f"message_{name}") for name in ("clip", "noise", "bits", "loss")}
-        return Channel(**options) if any(value is not None for value in options.values()) else None
-
-    def privacy(self, messages: int = 1) -> Budget | None:
-        """The privacy budget of a client that sends `messages` messages per round; None: no limit.
-
-        It is local privacy: the server sees each message. Any two messages that a client could have sent are at most 2
-        `message_clip` apart, so the noise multiplier is half of `message_noise`. A client that is not sampled in a
-        round spends as much as one that is.
-        """
-        if not self.privacy_budget:
+        if self.message_clip is None and self.message_noise is None:
             return None
-        if len(self.privacy_budget) != 2:
-            raise InputError(f"privacy_budget must be a pair (epsilon, delta), got {self.privacy_budget}")
-        if not self.message_noise:
-            raise InputError("a privacy_budget needs messages with noise; set message_noise and message_clip as well")
-        return Budget(*self.privacy_budget, noise_multiplier=self.message_noise / 2, messages=messages)
+        return Channel(self.message_clip, self.message_noise)
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "Settings":

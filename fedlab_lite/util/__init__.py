@@ -4,7 +4,6 @@ The lowest package: it knows nothing of federated learning, and every other pack
 """
 
 from fedlab_lite.util.errors import (
-    BudgetWarning,
     CorruptFileError,
     FedlabError,
     InputError,

@@ -39,10 +39,6 @@ class OutputError(FedlabError, OSError):
     """A result that could not be written (read-only folder, full disk); no partial file is left."""
 
 
-class BudgetWarning(UserWarning):
-    """A run that stopped before its last round because its privacy budget was used up."""
-
-
 def choose(kind: str, name: str, options) -> None:
     """Raise `InputError` unless `name` is one of `options`.
 

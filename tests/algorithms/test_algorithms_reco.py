@@ -291,8 +291,8 @@ def test_fedpac_by_hand():
         np.testing.assert_allclose(state["prototypes"], prototypes, rtol=1e-5)
 
 
-def test_fedpac_takes_no_head_that_did_not_arrive():
-    """Shares of three clients' heads when the second is not heard; and what comes out are shares."""
+def test_fedpac_takes_no_head_of_an_idle_place():
+    """Shares of three places' heads when the second is idle; and what comes out are shares."""
     h = jax.random.normal(KEY, (3, 2, 4))
     shares = head_shares(h, jnp.array([3.0, 1.0, 2.0]), jnp.array([True, False, True]))
     np.testing.assert_allclose(shares.sum(1), 1, rtol=1e-6)

@@ -7,10 +7,10 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from helpers import KEY, assert_equal, blobs, cohort_of, common_problem, init, largest_gap, quadratic_problem, step
+from helpers import KEY, blobs, cohort_of, common_problem, init, largest_gap, quadratic_problem, step
 
 from fedlab_lite.algorithms import ALGORITHMS, FedAvg, FedBABU, Local, algorithm_options, make_algorithm
-from fedlab_lite.engine import Algorithm, Channel, train
+from fedlab_lite.engine import Algorithm, train
 from fedlab_lite.runs import Settings
 from fedlab_lite.util import InputError
 
@@ -88,14 +88,6 @@ class TestEveryServer:
         where = "params" if "params" in before else "theta"
         assert 0.009 < largest_gap(before[where], after[where]) < 0.011  # the first step of Adam is its step size
         assert largest_gap(before["server"], after["server"]) > 0
-
-    def test_stays_where_nothing_arrives(self, name):
-        problem, algorithm = common_problem(name), replace(plain(name), server_optimizer=ADAM)
-        before = step(algorithm, problem, init(algorithm, problem), COHORT)
-        deaf = replace(problem, channel=Channel(loss=0.9999))
-        after = step(algorithm, deaf, before, COHORT)
-        where = "params" if "params" in before else "theta"
-        assert_equal({key: after[key] for key in (where, "server")}, {key: before[key] for key in (where, "server")})
 
 
 def test_who_has_a_server_that_averages():

@@ -148,7 +148,7 @@ def test_registers_colours_words_and_moves_do_not_trip_the_guard(copy):
     line = '    "local": Local,'
     assert not copy("algorithms/__init__.py", line, f'{line}\n    "alone": Local,')
     assert not copy("plots/style.py", '"#0072B2"', '"#123456"')
-    assert not copy("engine/channel.py", "What arrives of one message, if it is not lost.", "Another sentence.")
+    assert not copy("engine/channel.py", "What arrives of one message.", "Another sentence.")
     assert not copy("engine/channel.py", "set message_clip as well", "take another")
     assert not copy("engine/averaging.py", '"""', '"""', move_to="engine/means.py")
 

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from fedlab_lite.algorithms.parts.gossip import check_graph
-from fedlab_lite.engine import Batch, ClientData, Problem, RoundContext, in_chunks, local_train
+from fedlab_lite.engine import Batch, ClientData, Problem, RoundContext, in_chunks, local_train, mix
 from fedlab_lite.util import InputError
 
 SHARES = ("outputs", "params")
@@ -51,7 +51,7 @@ def received(problem: Problem, at: RoundContext, params: dict, outputs: jax.Arra
     seen = problem.for_clients(
         lambda params, shared_x: outputs_on(problem, params, shared_x), sent, shared=(problem.data.shared_x,)
     )
-    return problem.exchange(at, outputs, seen)
+    return mix(problem.graph.neighbour_mean, seen, problem.graph.neighbours)
 
 
 def distill(

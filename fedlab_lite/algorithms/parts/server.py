@@ -26,12 +26,12 @@ def server_step(
     Without an optimiser, the change is added to the params. With one, minus the change is its gradient ("Adaptive
     Federated Optimization", Algorithm 2): `optax.sgd(1.0)` is the plain sum, `optax.sgd(1.0, momentum=0.9)` FedAvgM,
     `optax.adam(0.1, b2=0.99, eps=1e-3)` FedAdam, `optax.yogi` FedYogi. The last two correct the bias of the first steps
-    in optax, but not in the paper. A round in which no message arrives changes neither params nor optimiser.
+    in optax, but not in the paper. A round of idle places alone changes neither params nor optimiser.
     """
     if algorithm.server_optimizer is None:
         return optax.tree.add(params, change), {}
     updates, server = algorithm.server_optimizer.update(optax.tree.scale(-1, change), state["server"], params)
     new, old = (optax.apply_updates(params, updates), server), (params, state["server"])
-    heard = problem.arrived(at).any()
-    params, server = jax.tree.map(lambda new, old: jnp.where(heard, new, old), new, old)
+    sampled = problem.sampled(at).any()  # always so in training; without this choice XLA rounds otherwise
+    params, server = jax.tree.map(lambda new, old: jnp.where(sampled, new, old), new, old)
     return params, {"server": server}
