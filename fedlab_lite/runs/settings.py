@@ -44,7 +44,7 @@ class Settings:
       >>> settings = Settings(algorithm="fedavg", algorithm_options={"lr": 0.1}, num_rounds=3)
       >>> settings.algorithm_options
       (('lr', 0.1),)
-      >>> Settings.from_dict(settings.to_dict()) == settings
+      >>> Settings(**settings.to_dict()) == settings
       True
     """
 
@@ -154,11 +154,6 @@ class Settings:
         if not self.message_noise:
             raise InputError("a privacy_budget needs messages with noise; set message_noise and message_clip as well")
         return Budget(*self.privacy_budget, noise_multiplier=self.message_noise / 2, messages=messages)
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> "Settings":
-        """Settings from a dictionary (JSON, TOML)."""
-        return cls(**values)
 
     def to_dict(self) -> dict[str, Any]:
         """The settings as a dictionary for JSON; options become dictionaries."""
