@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+
 def mean_and_band(ax, rounds: np.ndarray, values: np.ndarray, style: Mapping[str, Any]) -> None:
     """Plot the mean of `values [S, E]` over seeds as a line, with a band of one standard deviation for several seeds.
 
