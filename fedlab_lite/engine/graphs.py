@@ -9,14 +9,15 @@ Each graph has three mixing matrices:
 networkx is imported where it is used.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import jax
 import numpy as np
-from jaxtyping import Array, Bool, Float, Integer
+from jaxtyping import Array, ArrayLike, Bool, Float, Integer, Shaped
 
+from fedlab_lite.engine.shown import draw_graph
 from fedlab_lite.util import InputError, choose
 
 GRAPHS = ("ring", "star", "random", "complete")
@@ -31,7 +32,7 @@ class Graph:
     """A connected, undirected graph of clients 0 ... N-1; a pytree, so it passes through `jit` as an argument.
 
     `make_graph` and `Graph.from_edges` make and check a graph; the constructor does not check. All results are NumPy's
-    where the adjacency is. Inside `jit` all but `num_edges` and `incidence` work.
+    where the adjacency is. Inside `jit` all but `num_edges`, `incidence` and `draw` work.
 
     Example:
       >>> star = Graph.from_edges([(0, 1), (0, 2), (0, 3)], 4, name="star")
@@ -142,6 +143,17 @@ class Graph:
     def laplacian(self) -> Matrix:
         """The Laplacian L = D - A; L x = 0 exactly where all clients have the same value."""
         return self.adjacency.__array_namespace__().diag(self.degree) - self.adjacency
+
+    def draw(self, ax=None, values: Shaped[ArrayLike, "..."] | Sequence[float] | None = None):
+        """Draw the clients on a circle, counter-clockwise from the right, with their numbers.
+
+        Args:
+          ax: matplotlib axes; new ones if none are given.
+          values: `[N]`, one number per client, shown by its colour (a colour bar takes `ax.collections[0]`).
+
+        Returns: the axes. Raises `InputError` unless there is one value per client.
+        """
+        return draw_graph(self.adjacency, ax, values)
 
 
 def make_graph(

@@ -278,6 +278,22 @@ def test_shapes_and_types_are_checked():
         mix(np.eye(3), {"w": "three"})
 
 
+def test_draw_shows_clients_edges_and_values():
+    import matplotlib.pyplot as plt
+
+    graph = make_graph("random", 7, num_edges=9)
+    ax = graph.draw(values=np.arange(7))
+    assert sorted(text.get_text() for text in ax.texts) == list("0123456")
+    nodes, edges = ax.collections
+    assert nodes.get_array().tolist() == list(range(7))
+    assert len(edges.get_paths()) == 9
+    np.testing.assert_allclose(np.linalg.norm(nodes.get_offsets(), axis=1), 1, atol=1e-6)
+    assert ax.get_aspect() == 1
+    assert not ax.axison
+    assert make_graph("star", 3).draw(ax) is ax
+    plt.close("all")
+
+
 @pytest.mark.parametrize(
     ("make", "said"),
     [
@@ -297,6 +313,7 @@ def test_shapes_and_types_are_checked():
         (lambda: Graph.from_edges([(0, 1), (1,)], 2), "pairs of client numbers"),
         (lambda: Graph.from_edges([("a", "b")], 2), "pairs of client numbers"),
         (lambda: Graph.from_edges(np.array([[0.0, 1.0]]), 2), "pairs of client numbers"),
+        (lambda: make_graph("ring", 4).draw(values=[1, 2]), r"shape \(2,\); pass one number for each of the 4 clients"),
         (lambda: mix(np.eye(3), {"w": np.zeros((4, 2))}), r"\(3, 3\) cannot mix an array \(4, 2\)"),
         (lambda: mix(np.eye(3), np.zeros((1, 2))), "stack the clients on its axis 0"),
         (lambda: mix(np.eye(3), 0.0), r"cannot mix an array \(\)"),
