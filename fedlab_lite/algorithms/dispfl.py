@@ -17,6 +17,8 @@ from fedlab_lite.algorithms.parts import Decentralised, project_all, random_batc
 from fedlab_lite.engine import ClientData, Models, Problem, RoundContext, mix
 from fedlab_lite.util.fields import one_of, ranged
 
+PRUNE = 0.5  # a, share of a mask that the first round renews
+
 
 @dataclass(frozen=True)
 class DisPFL(Decentralised):
@@ -37,11 +39,8 @@ class DisPFL(Decentralised):
 
     epochs: int = ranged(5, 1)  # passes over the client's rows per round
     density: float = ranged(0.5, 0, 1, above=True, static=True)  # share of the numbers that a mask keeps
-    layers: str = one_of("erk", "uniform")  # densities: 'erk', small layers denser (Evci et al. 2020)
-    prune: float = ranged(0.5, 0, 1)  # a, share of a mask that the first round renews
     horizon: int = ranged(500, 1)  # T, rounds until masks stay fixed
     regrow: str = one_of("gradient", "random")  # what joins: largest gradients of one batch; or as in its scripts
-    start: str = one_of("different", "same")  # 'different' or the 'same' masks of the clients at the start
 
     owned: ClassVar[tuple[str, ...]] = ("client_params", "masks", "next_masks")
 
@@ -49,15 +48,12 @@ class DisPFL(Decentralised):
         """The number of entries that a mask keeps of each array; `params` are one model's, or their shapes."""
         leaves, structure = jax.tree.flatten(params)
         shares = erk([leaf.shape for leaf in leaves], self.density)
-        if self.layers == "uniform":
-            shares = [self.density] * len(leaves)
         counts = [max(1, int(share * leaf.size)) for share, leaf in zip(shares, leaves, strict=True)]
         return jax.tree.unflatten(structure, counts)
 
     def init(self, problem: Problem, key: jax.Array) -> dict:
         params = problem.model.init(key)
         keys = jax.random.split(jax.random.fold_in(key, 1), problem.num_clients)
-        keys = keys if self.start == "different" else jnp.broadcast_to(keys[0], keys.shape)
         masks = problem.for_clients(self.random_mask, keys, shared=(params,))
         own = jax.tree.map(lambda leaf, mask: leaf * mask, params, masks)
         return {"client_params": own, "masks": masks, "next_masks": masks}
@@ -78,7 +74,7 @@ class DisPFL(Decentralised):
 
     def round(self, problem: Problem, state: dict, at: RoundContext) -> dict:
         start, masks = self.mixed(problem, state, at), state["next_masks"]
-        renewed = self.prune / 2 * (1 + jnp.cos(math.pi * jnp.minimum(at.index / self.horizon, 1)))
+        renewed = PRUNE / 2 * (1 + jnp.cos(math.pi * jnp.minimum(at.index / self.horizon, 1)))
         own, after = self.for_cohort(problem, self.sparse_update, at, start, masks, shared=(renewed,))
         return {"client_params": own, "masks": masks, "next_masks": after}
 

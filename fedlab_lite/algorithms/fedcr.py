@@ -10,7 +10,7 @@ from fedlab_lite.algorithms.parts import PartialPersonalisation, features_of, se
 from fedlab_lite.engine import Batch, ClientData, Problem, RoundContext, in_chunks
 from fedlab_lite.nn import Gaussian
 from fedlab_lite.util import InputError
-from fedlab_lite.util.fields import one_of, ranged
+from fedlab_lite.util.fields import ranged
 
 
 def divergence(p: Gaussian, q: Gaussian) -> jax.Array:
@@ -37,16 +37,14 @@ class FedCR(PartialPersonalisation):
     It takes the product of the Gaussians while the encoder is trained in the last epoch; here the product is taken
     afterwards. By default (its beta2 = 0) its r_y stay N(0, I).
 
-    KL(r_y || encoder) is that of the code's training. The other, KL(encoder || r_y) ('encoder'), bounds the information
-    I(X; Z | Y). A product of n Gaussians has 1/n of their variance, so this KL shrinks the encoder's deviations in each
-    round.
+    KL(r_y || encoder) is that of the code's training. The other, KL(encoder || r_y), bounds the information
+    I(X; Z | Y). But a product of n Gaussians has 1/n of their variance, so the other KL would shrink the encoder's
+    deviations in each round.
     """
 
     epochs: int = ranged(10, 1)  # passes over the client's rows per round, encoder and head together
     beta: float = ranged(1e-3, 0)  # beta, weight of the divergence
     samples: int = ranged(15, 1)  # L, draws of z in training
-    prior_rate: float = ranged(1.0, 0, 1)  # beta_2, share of the new r_y in what the server keeps
-    kl: str = one_of("prior", "encoder")  # 'prior': KL(r_y || encoder), the code's; 'encoder': KL(encoder || r_y)
     server_optimizer: optax.GradientTransformation | None = None  # the server's step; None: add the mean change
 
     def check(self, problem: Problem) -> None:
@@ -87,8 +85,7 @@ class FedCR(PartialPersonalisation):
                 return problem.mean_loss(outputs, batch.y, batch.weight)
 
             r_y = Gaussian(prior.mean[batch.y], prior.deviation[batch.y])
-            apart = divergence(r_y, z) if self.kl == "prior" else divergence(z, r_y)
-            mean = jnp.sum(apart * batch.weight) / jnp.maximum(batch.weight.sum(), 1)
+            mean = jnp.sum(divergence(r_y, z) * batch.weight) / jnp.maximum(batch.weight.sum(), 1)
             return jax.vmap(draw)(jax.random.split(batch.key, self.samples)).mean() + self.beta * mean, None
 
         params = {"representation": theta, "head": head}
@@ -107,8 +104,7 @@ class FedCR(PartialPersonalisation):
         precision = jnp.maximum(precision, 0)  # a channel's noise may have made it negative
         new = Gaussian(weighted / (1 + precision), 1 / jnp.sqrt(1 + precision))
         shown = jnp.any(precision > 0, axis=1, keepdims=True)
-        rate = jnp.where(shown, self.prior_rate, 0)
         theta, server = server_step(self, problem, at, state, theta, mean["theta"])
-        prior = jax.tree.map(lambda old, new: (1 - rate) * old + rate * new, prior, new)
+        prior = jax.tree.map(lambda old, new: jnp.where(shown, new, old), prior, new)
         heads = problem.put(state["heads"], at, heads)
         return state | server | {"theta": problem.model.project(theta), "heads": heads, "prior": prior}

@@ -27,9 +27,7 @@ class FeDEQ(PartialPersonalisation):
     client's own theta_i, which the reference code scores.
 
     Warm starts (Sec. III-B1; they have no effect in the reference code): a row's equilibrium is kept until its next
-    epoch. 'rounds' keeps it until the client's next visit too. That takes 50 KB per row (DEQ-ResNet-S, 28x28) and saves
-    at most the first epoch's evaluations. It saves 45 % of them with `start="own"`. It saves none with 'received',
-    where the equilibrium belongs to another theta_i.
+    epoch, in the same visit of its client.
 
     The paper gives two starts of REP_UPDATE. Line 9 as printed continues from the client's own theta_i^t ('own'). Eq.
     (24), on which the proof of Lemma IV.3 rests, linearises at the received theta^{t+1}, where the reference code
@@ -50,9 +48,8 @@ class FeDEQ(PartialPersonalisation):
     dual_scale: float = ranged(
         1e-5, 0
     )  # std of the random lambda_i^0 (line 2, not printed): too small to have an effect
-    warm_start: str = one_of("visit", "never", "rounds")  # how long a row's equilibrium is reused (Sec. III-B1)
 
-    owned: ClassVar[tuple[str, ...]] = ("heads", "thetas", "duals", "equilibria")
+    owned: ClassVar[tuple[str, ...]] = ("heads", "thetas", "duals")
 
     def init(self, problem: Problem, key: jax.Array) -> dict:
         """The initial state, line 2: theta^0 = theta_i^0, w_i^0, lambda_i^0.
@@ -74,8 +71,6 @@ class FeDEQ(PartialPersonalisation):
             multipliers = jax.jit(average)(state["duals"], jnp.ones(problem.num_clients))  # one program
             state["mean"] = optax.tree.add_scale(state["theta"], 1 / self.rho, multipliers)
             state["theta"] = problem.model.project(state["mean"])
-        if self.warm_start == "rounds":
-            state["equilibria"] = problem.equilibria(*problem.data.y.shape[:2])
         return state
 
     def client_update(
@@ -96,18 +91,18 @@ class FeDEQ(PartialPersonalisation):
             return loss + lagrangian_terms(theta_i, theta, own["duals"], self.rho), z
 
         start = own["thetas"] if self.start == "own" else theta
-        memory = problem.equilibria(data.y.shape[0]) if self.warm_start == "visit" else own.get("equilibria")
+        memory = problem.equilibria(data.y.shape[0])
         options = {"epochs": self.epochs, "project": problem.model.project, "memory": memory}
         trained = self.train(augmented_loss, start, data, theta_key, **options)
-        theta_i, memory = (trained, None) if memory is None else trained
+        theta_i = trained if memory is None else trained[0]
         # line 10: lambda_i <- lambda_i + rho (theta_i - theta)
         dual = optax.tree.add_scale(own["duals"], self.rho, optax.tree.sub(theta_i, theta))
-        new = {"heads": w_i, "thetas": theta_i, "duals": dual, "equilibria": memory}
+        new = {"heads": w_i, "thetas": theta_i, "duals": dual}
         if self.server == "mean":
             sent = optax.tree.sub(theta_i, theta)
         else:
             sent = optax.tree.sub(self.message(new), self.message(own))
-        return sent, {name: new[name] for name in own}
+        return sent, new
 
     def message(self, own: dict) -> dict:
         """The message theta_i + lambda_i / rho, whose mean over all clients minimises (12)."""
@@ -115,7 +110,7 @@ class FeDEQ(PartialPersonalisation):
 
     def round(self, problem: Problem, state: dict, at: RoundContext) -> dict:
         theta = problem.downlink(state["theta"])
-        old = problem.take({name: state[name] for name in self.owned if name in state}, at)
+        old = problem.take({name: state[name] for name in self.owned}, at)
         sent, new = self.for_cohort(problem, self.client_update, at, old, shared=(theta,))
         state = state | {name: problem.put(state[name], at, rows) for name, rows in new.items()}  # idle: unchanged
         # line 4 of the next iteration, done here so that the freshest theta is judged

@@ -37,7 +37,7 @@ class Federated:
     """
 
     x: np.ndarray | Rows  # [clients, n_max, ...]
-    y: np.ndarray  # [clients, n_max, ...] int32; float32 where the task is regression
+    y: np.ndarray  # [clients, n_max, ...] int32; for a task of your own also floats
     size: np.ndarray  # [clients] int32
     test_x: np.ndarray | Rows  # [clients, test_max, ...]; or [1, test_max, ...], one test set for all clients
     test_y: np.ndarray  # [clients, test_max, ...], or [1, ...]; of the type of y
@@ -45,14 +45,13 @@ class Federated:
     shared_x: np.ndarray  # [shared, ...], unlabelled, on the server; its length may be 0
     name: str
     source: str  # for readers: "embedded glyphs", "fashion_mnist (official)"
-    num_classes: int  # for a regression, the number of outputs of a model
+    num_classes: int  # the number of outputs of a model
     task: str = "classification"  # one of TASKS
     budget: np.ndarray | None = None  # [clients] int32, solver iterations that each client can afford; None: no limit
 
     def __repr__(self) -> str:
-        what = f"{self.num_classes} {'outputs' if self.task == 'regression' else 'classes'}"
         rows = f"{self.num_clients} clients, rows of shape {self.input_shape}"
-        return f"Federated({self.name}, {self.source}: {rows}, {what})"
+        return f"Federated({self.name}, {self.source}: {rows}, {self.num_classes} classes)"
 
     @property
     def num_clients(self) -> int:
@@ -82,17 +81,11 @@ class Federated:
     ) -> "Federated":
         """Stack one (x `[n, ...]`, y `[n, ...]`) per client, padded with zeros; `common_test`: one test set for all.
 
-        `task` is one of `TASKS`. The y of a regression are numbers, stored as float32, and `num_classes` is the number
-        of outputs of a model. The y of other tasks are integers.
+        `task` is one of `TASKS`.
 
         Raises `InputError`, naming the client, when it has no samples, when x and y differ in length, or when shapes or
-        types differ between clients. Raises it also when x (or y of a regression) holds NaN or infinity, when a label
-        lies outside 0 ... num_classes - 1, and for an unknown task.
-
-        Example:
-          >>> one = [(np.zeros((2, 4), np.float32), np.array([0.5, -3.0]))]
-          >>> Federated.stack(one, one, name="toy", source="made up", num_classes=1, task="regression").y.tolist()
-          [[0.5, -3.0]]
+        types differ between clients. Raises it also when x holds NaN or infinity, when a label is no whole number in
+        0 ... num_classes - 1, and for an unknown task.
         """
         choose("task", task, TASKS)
         if not train or len(test) != (1 if common_test else len(train)):
@@ -104,15 +97,14 @@ class Federated:
         (x, y), form = train[0], _form(*train[0])
         for kind, part in (("training", train), ("test", test)):
             for client, pair in enumerate(part):
-                _check(f"{name}: the {kind} data of client {client}", *pair, form, num_classes, task)
+                _check(f"{name}: the {kind} data of client {client}", *pair, form, num_classes)
         shared_x = x[:0] if shared_x is None else np.asarray(shared_x)
         if _form(shared_x, y) != form:
             shared = _form(shared_x, y)[0]
             raise InputError(
                 f"{name}: shared_x is {shared}, but the clients' x is {form[0]}; convert both to one type and shape"
             )
-        y_type = np.dtype(np.float32 if task == "regression" else np.int32)
-        return cls(*_pad(train, y_type), *_pad(test, y_type), _narrow(shared_x), name, source, num_classes, task)
+        return cls(*_pad(train), *_pad(test), _narrow(shared_x), name, source, num_classes, task)
 
     def split(self, unseen: int, seed: int = 0) -> "tuple[Federated, Federated]":
         """Split off `unseen` clients as newcomers; return the other clients and the newcomers, each in their order.
@@ -197,16 +189,13 @@ class Federated:
     def summary(self) -> dict[str, str | int | float]:
         """The columns of FeDEQ's Table I: clients, samples, mean and standard deviation per client, classes per client.
 
-        A further column, 'padding', is the share of padding among the stacked rows of training and test. A regression
-        has no classes, so its summary has no such columns.
+        A further column, 'padding', is the share of padding among the stacked rows of training and test.
         """
         train, test = int(np.sum(self.size)), int(np.sum(self.test_size))
         places = sum(y.shape[0] * y.shape[1] for y in (self.y, self.test_y))
         summary = {"name": self.name, "source": self.source, "clients": self.num_clients, "train": train, "test": test}
         summary |= {"mean": round(float(np.mean(self.size)), 1), "std": round(float(np.std(self.size)), 1)}
         summary |= {"padding": round(1 - (train + test) / places, 3)}
-        if self.task == "regression":
-            return summary
         padding = {PAD} if self.task == "next_character" else set()  # not a class
         held = [
             len({*np.unique(y[:n])} - padding) for y, n in zip(np.asarray(self.y), np.asarray(self.size), strict=True)
@@ -219,10 +208,10 @@ def _form(x: np.ndarray, y: np.ndarray) -> tuple[str, str]:
     return f"{x.dtype} {x.shape[1:]}", f"{y.shape[1:]}"
 
 
-def _check(whose: str, x: np.ndarray, y: np.ndarray, form: tuple[str, str], num_classes: int, task: str) -> None:
+def _check(whose: str, x: np.ndarray, y: np.ndarray, form: tuple[str, str], num_classes: int) -> None:
     if x.shape[:1] == y.shape[:1] == (0,):
         raise InputError(f"{whose} are empty; use fewer clients, more samples, or another partition")
-    if wrong := wrong_rows(x, y, task, num_classes):
+    if wrong := wrong_rows(x, y, num_classes):
         raise InputError(f"{whose}: {wrong[0]}")
     for label, own, first in zip(("x", "y"), _form(x, y), form, strict=True):
         if own != first:
@@ -236,7 +225,7 @@ def _narrow(array: np.ndarray) -> np.ndarray:
     return array.astype({"f8": np.float32, "i8": np.int32, "u8": np.uint32}.get(array.dtype.str[1:], array.dtype))
 
 
-def _pad(part: list[Pair], y_type: np.dtype) -> tuple[np.ndarray | Rows, np.ndarray, np.ndarray]:
+def _pad(part: list[Pair]) -> tuple[np.ndarray | Rows, np.ndarray, np.ndarray]:
     size = np.array([len(x) for x, _ in part], np.int32)
     x_type, places = _narrow(part[0][0][:0]).dtype, len(part) * int(size.max())
 
@@ -248,8 +237,8 @@ def _pad(part: list[Pair], y_type: np.dtype) -> tuple[np.ndarray | Rows, np.ndar
 
     cost = places * x_type.itemsize * math.prod(part[0][0].shape[1:])
     if cost > POOL_BEYOND and places > 2 * size.sum():
-        return Rows.of([x.astype(x_type, copy=False) for x, _ in part]), padded(1, y_type), size
-    return padded(0, x_type), padded(1, y_type), size
+        return Rows.of([x.astype(x_type, copy=False) for x, _ in part]), padded(1, np.dtype(np.int32)), size
+    return padded(0, x_type), padded(1, np.dtype(np.int32)), size
 
 
 def _packed(array: Any, rows: np.ndarray, fill: int = 0) -> Any:

@@ -56,9 +56,8 @@ def federated(
     In place of a name, arrays: `federated(x, y, ...)`, `x [n, ...]` and `y [n]`. Either `owners [n]` names the client
     of each row (clients are in the order of `numpy.unique(owners)`), or `partition` deals the rows to `num_clients`, as
     it does those of a data set. `seed` draws the share `test_fraction` of the rows, of each owner or of each class, to
-    be test rows. Of arrays alone: `num_classes` (None: labels are 0, 1, ... without gaps), `task` (of a
-    'regression' y are numbers) and `name`. Raises `InputError` where lengths differ, a number is NaN, an owner has one
-    row, or labels are no integers from 0 on.
+    be test rows. Of arrays alone: `num_classes` (None: labels are 0, 1, ... without gaps), `task` and `name`. Raises
+    `InputError` where lengths differ, a number is NaN, an owner has one row, or labels are no integers from 0 on.
 
     Example:
       >>> data = federated("textures", partition="by_label", num_clients=10, train_size=1000)
@@ -83,8 +82,6 @@ def federated(
             if partition is not None or num_clients is not None:
                 raise InputError("owners decide which client has which row; leave partition and num_clients out")
             partition, num_clients = "natural", len(np.unique(pool.owner_train))
-        elif task == "regression" and (partition not in ("iid", None) or train_size or test_size or shared_size):
-            raise InputError("a regression has no classes; use partition 'iid' without sizes, or pass owners")
     if partition is None or num_clients is None:
         alone = "" if by_name else ", or pass owners, one per row"
         raise InputError(f"set partition (one of {', '.join(PARTITIONS)}) and num_clients{alone}")

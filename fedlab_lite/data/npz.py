@@ -97,7 +97,7 @@ def pool_of(arrays: Arrays, path: Path, wrong: Sequence[str] = (), num_classes: 
     for part in PARTS:
         x, y, owners = (arrays.get(f"{kind}_{part}") for kind in ("x", "y", "owner"))
         if x is not None and y is not None:
-            wrong += wrong_rows(x, y, "classification", num_classes, f"_{part}")
+            wrong += wrong_rows(x, y, num_classes, f"_{part}")
         if x is not None and owners is not None:
             wrong += wrong_owners(owners, len(np.atleast_1d(x)), f"owner_{part}")
     x, y, test_x, test_y = (arrays.get(key, np.zeros(0)) for key in KEYS)

@@ -1,6 +1,5 @@
 """`Pool`, samples before they are divided among clients: checks, and pools of a user's own arrays."""
 
-import math
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -8,7 +7,7 @@ import numpy as np
 from fedlab_lite.data.partition import apportion
 from fedlab_lite.util import InputError, choose, sha256_of_arrays
 
-TASKS = ("classification", "next_character", "regression")  # what y is: a label, one id per position, numbers
+TASKS = ("classification", "next_character")  # what y is: a label, or one id per position
 _ARRAYS = ("owner_test", "owner_train", "x_test", "x_train", "y_test", "y_train")
 _NUMBERED = "number the classes 0, 1, ... (numpy.unique(y, return_inverse=True)[1] does)"
 
@@ -44,10 +43,10 @@ class Pool(NamedTuple):
         return f"{shape} {self.x_train.dtype}, {self.num_classes} classes, {rows}, sha256 {self.digest()[:12]}"
 
 
-def wrong_rows(x: np.ndarray, y: np.ndarray, task: str, num_classes: int | None = None, part: str = "") -> list[str]:
+def wrong_rows(x: np.ndarray, y: np.ndarray, num_classes: int | None = None, part: str = "") -> list[str]:
     """List what is wrong with the rows `x [n, ...]` and `y [n, ...]`; `part` ('_train') is added to their names.
 
-    >>> wrong_rows(np.zeros((2, 3)), np.array([0, 7]), "classification", 5, "_test")
+    >>> wrong_rows(np.zeros((2, 3)), np.array([0, 7]), 5, "_test")
     ['y_test runs from 0 to 7, but must lie in 0 ... 4; renumber the classes, or set the right num_classes']
     """
     x_name, y_name = f"x{part}", f"y{part}"
@@ -56,16 +55,13 @@ def wrong_rows(x: np.ndarray, y: np.ndarray, task: str, num_classes: int | None 
     if len(x) == 0:
         return [f"{x_name} and {y_name} have no rows"]
     wrong = []
-    for name, array in ((x_name, x), (y_name, y)):
-        if array.dtype.kind == "f" and not np.isfinite(array).all():
-            row = int(np.argwhere(~np.isfinite(array))[0, 0])
-            wrong.append(f"row {row} of {name} holds NaN or infinity; remove or repair it")
+    if x.dtype.kind == "f" and not np.isfinite(x).all():
+        row = int(np.argwhere(~np.isfinite(x))[0, 0])
+        wrong.append(f"row {row} of {x_name} holds NaN or infinity; remove or repair it")
     if x.dtype.kind not in "fiub":
         wrong.append(f"{x_name} is {x.dtype}; convert it to uint8 pixels or floats")
-    if task == "regression":
-        return wrong + [f"{y_name} is {y.dtype}; convert it to floats"] * (y.dtype.kind not in "fiu")
     if y.dtype.kind not in "iu":
-        wrong.append(f"{y_name} is {y.dtype}; {_NUMBERED}, or, for numbers to be fitted, set task='regression'")
+        wrong.append(f"{y_name} is {y.dtype}, but labels are whole numbers; {_NUMBERED}")
     elif y.min() < 0 or (num_classes and y.max() >= num_classes):
         last = num_classes - 1 if num_classes else "the number of classes - 1"
         found = f"{y_name} runs from {y.min()} to {y.max()}"
@@ -112,7 +108,7 @@ def pool_of_arrays(
 ) -> Pool:
     """Make a pool of `x [n, ...]` and `y [n, ...]`; `held_out` says which rows are for testing.
 
-    Without `owners`, the share `test_fraction` of each class (of a regression: of all rows) is for testing.
+    Without `owners`, the share `test_fraction` of each class (of a text: of all rows) is for testing.
 
     >>> pool_of_arrays([[0.5], [1.5]], [0, 2], name="mine")
     Traceback (most recent call last):
@@ -123,7 +119,7 @@ def pool_of_arrays(
     if y is None:
         raise InputError(f"{name}: y is missing; call federated(x, y, owners=...), or pass a data set's name")
     x, y = np.asarray(x), np.asarray(y)
-    wrong = wrong_rows(x, y, task, num_classes)
+    wrong = wrong_rows(x, y, num_classes)
     if not wrong and task == "classification":
         wrong = wrong_classes(y, known=num_classes is not None)
     if not wrong and owners is not None:
@@ -133,7 +129,7 @@ def pool_of_arrays(
         raise InputError(f"{name}: {wrong[0]}")
     check_test_fraction(test_fraction)
     if num_classes is None:
-        num_classes = math.prod(y.shape[1:]) if task == "regression" else int(y.max()) + 1
+        num_classes = int(y.max()) + 1
     about = {"name": name, "source": "own arrays", "num_classes": num_classes, "task": task}
     if owners is not None:
         held = held_out(owners, test_fraction, seed)

@@ -1,4 +1,4 @@
-"""Deep equilibrium layers: solvers, implicit gradients, projections and diagnostics.
+"""Deep equilibrium layers: solvers, implicit gradients and a projection.
 
 Of the rest of the package it imports only `util`.
 """

@@ -107,7 +107,6 @@ def solve(
     update: Callable,
     *,
     tol: float,
-    relative: bool,
     max_iter: int,
     budget: Any,
 ) -> Solution:
@@ -131,7 +130,7 @@ def solve(
         g = fz - s.z
         r = norm(g)
         r = jnp.where(jnp.isfinite(r), r, jnp.inf)
-        converged = r <= (tol * (norm(fz) + eps) if relative else tol)
+        converged = r <= tol * (norm(fz) + eps)
         failed = jnp.isinf(r) | (r > DIVERGED * s.residual)
         better = s.active & (r < s.residual)
         best = jnp.where(better[:, None], s.z, s.best)

@@ -6,15 +6,13 @@ solves eq. (9), u = J^T u + y:
     implicit   u by a solver, as exact as its tolerance
     neumann    u = sum_{i<k} (J^T)^i y, the first k terms of that solution
     one_step   u = y, k = 1 of it: Jacobian-free backpropagation (Fung et al. 2022), FeDEQ's choice
-    phantom    k damped steps from z*, differentiated step by step (Geng et al. 2021)
+    phantom    k steps from z*, differentiated step by step (Geng et al. 2021, without damping)
     unrolled   all steps of plain iteration, differentiated step by step: memory grows with their number
 
 All but the last store one evaluation of g (or k) for the backward pass, for any number of solver iterations.
 """
 
-import inspect
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
@@ -26,16 +24,7 @@ from fedlab_lite.util import InputError, choose
 
 GRADIENTS = ("implicit", "one_step", "phantom", "neumann", "unrolled")
 BACKWARD_SOLVERS = (*SOLVERS, "gmres")
-
-Options = Mapping[str, Any] | Iterable[tuple[str, Any]]
-
-
-def _known_options(solver: str, options: Options) -> dict[str, Any]:
-    options = dict(options)
-    known = inspect.unwrap(SOLVERS[solver]).__kwdefaults__ if solver in SOLVERS else ["restart"]
-    for name in options:
-        choose(f"option of {solver}", name, known)
-    return options
+RESTART = 20  # products with J^T between two restarts of GMRES
 
 
 def _add(a: PyTree, b: PyTree) -> PyTree:
@@ -64,17 +53,14 @@ def _hooked(adjoint: Callable, vjp: Callable, budget: Int[ArrayLike, "..."] | No
     return hook((jax.lax.stop_gradient(vjp), budget), z)
 
 
-def _implicit(solver: str, tol: float, max_iter: int, options: dict[str, Any]) -> Callable:
+def _implicit(solver: str, tol: float, max_iter: int) -> Callable:
     """The solution of u = J^T u + y by one of `BACKWARD_SOLVERS`, started at y (the one-step gradient)."""
 
     def by_iteration(transposed, y, budget):
-        found = SOLVERS[solver](
-            lambda u: _add(transposed(u), y), y, tol=tol, max_iter=max_iter, budget=budget, **options
-        )
-        return found.z
+        return SOLVERS[solver](lambda u: _add(transposed(u), y), y, tol=tol, max_iter=max_iter, budget=budget).z
 
     def by_gmres(transposed, y, budget):
-        restart = min(options.get("restart", 20), max_iter)
+        restart = min(RESTART, max_iter)
         u, _ = jax.scipy.sparse.linalg.gmres(
             lambda u: jax.tree.map(jnp.subtract, u, transposed(u)),
             y,
@@ -95,11 +81,8 @@ def _neumann(k: int) -> Callable:
     return adjoint
 
 
-def _phantom(g: Callable, z_star: PyTree, k: int, damping: float) -> PyTree:
-    def step(z, _):
-        return jax.tree.map(lambda old, new: (1 - damping) * old + damping * new, z, g(z)), None
-
-    return jax.lax.scan(step, z_star, length=k)[0]
+def _phantom(g: Callable, z_star: PyTree, k: int) -> PyTree:
+    return jax.lax.scan(lambda z, _: (g(z), None), z_star, length=k)[0]
 
 
 def _unrolled(g: Callable, z0: PyTree, max_iter: int) -> tuple[PyTree, Solution]:
@@ -122,16 +105,12 @@ def equilibrium(
     solver: str = "anderson",
     gradient: str = "implicit",
     tol: float = 1e-4,
-    relative: bool = True,
     max_iter: int = 30,
     budget: Int[ArrayLike, "..."] | None = None,
-    solver_options: Options = (),
     backward_solver: str = "anderson",
     backward_tol: float = 1e-4,
     backward_max_iter: int = 30,
-    backward_options: Options = (),
     k: int = 5,
-    damping: float = 1.0,
 ) -> tuple[PyTree[Float[Array, "B ..."]], Solution]:
     r"""An equilibrium layer: z = f(params, x, z*) at the fixed point z* that the solver finds.
 
@@ -144,11 +123,10 @@ def equilibrium(
       z0: the solver's start, a pytree of [B, ...] leaves; an earlier z is a warm start. It receives no gradient.
       solver: one of `SOLVERS`; 'unrolled' always takes plain steps.
       gradient: one of `GRADIENTS`.
-      tol, relative, max_iter: of the forward solver; 'unrolled' takes `max_iter` steps. See `backward_tol`.
+      tol, max_iter: of the forward solver; 'unrolled' takes `max_iter` steps. See `backward_tol`.
       budget: most evaluations for these samples in the forward pass, and most products with J^T in the backward pass
         of 'implicit' (FL-DEQ's Sec. IV-A gives both the same number). A number or `[B]`; None: the two `max_iter`.
         It models how fast a device is. It is data of a compiled program.
-      solver_options: further options of that solver, e.g. {'m': 5, 'beta': 1.0} or the same as pairs.
       backward_solver: of 'implicit', one of `SOLVERS` or 'gmres'. The former treat each sample by itself; GMRES takes
         the batch as one system. A sample whose adjoint is not finite gets the one-step gradient.
       backward_tol: of 'implicit', relative residual of eq. (9). Relative error of the whole gradient in float32,
@@ -161,15 +139,13 @@ def equilibrium(
 
         These are medians. One unit that the tolerance leaves on the wrong side of ReLU's kink makes it 1.6e-2.
       backward_max_iter: of 'implicit', the most products with J^T.
-      backward_options: further options of the backward solver ('restart' for gmres).
       k: number of steps of 'phantom', or of terms of 'neumann'.
-      damping: of 'phantom': z <- (1 - damping) z + damping f(z), in (0, 1].
 
     Returns:
-      z, like `z0`, and the solver's `Solution` (not differentiable). With 'phantom', z lies k damped steps past z*.
+      z, like `z0`, and the solver's `Solution` (not differentiable). With 'phantom', z lies k steps past z*.
 
     Raises:
-      InputError: unknown names, k or max_iter < 1, damping outside (0, 1], and what the solvers raise.
+      InputError: unknown names, k or max_iter < 1, and what the solvers raise.
 
     Example:
       >>> layer = lambda a: equilibrium(lambda a, x, z: a * z + x, a, jnp.ones((1, 1)), jnp.zeros((1, 1)))[0].sum()
@@ -180,11 +156,7 @@ def equilibrium(
     choose("solver", solver, SOLVERS)
     choose("gradient", gradient, GRADIENTS)
     choose("backward solver", backward_solver, BACKWARD_SOLVERS)
-    solver_options = _known_options(solver, solver_options)
-    backward_options = _known_options(backward_solver, backward_options)
     check_counts(k=k, max_iter=max_iter, backward_max_iter=backward_max_iter)
-    if not 0 < damping <= 1:
-        raise InputError(f"damping = {damping}: must lie in (0, 1]")
     if budget is not None and (gradient == "unrolled" or (gradient == "implicit" and backward_solver == "gmres")):
         raise InputError("a budget of iterations needs a solver that counts them; avoid gradient='unrolled' and gmres")
 
@@ -196,25 +168,15 @@ def equilibrium(
     def frozen(z):
         return f(*jax.lax.stop_gradient((params, x)), z)
 
-    solution = jax.lax.stop_gradient(
-        SOLVERS[solver](
-            frozen,
-            z0,
-            tol=tol,
-            relative=relative,
-            max_iter=max_iter,
-            budget=budget,
-            **solver_options,
-        )
-    )
+    solution = jax.lax.stop_gradient(SOLVERS[solver](frozen, z0, tol=tol, max_iter=max_iter, budget=budget))
     z_star = solution.z
     if gradient == "phantom":
-        return _phantom(lambda z: f(params, x, z), z_star, k, damping), solution
+        return _phantom(lambda z: f(params, x, z), z_star, k), solution
     z = f(params, x, z_star)
     if gradient == "one_step":
         return z, solution
     if gradient == "neumann":
         adjoint = _neumann(k)
     else:
-        adjoint = _implicit(backward_solver, backward_tol, backward_max_iter, backward_options)
+        adjoint = _implicit(backward_solver, backward_tol, backward_max_iter)
     return _hooked(adjoint, jax.vjp(frozen, z_star)[1], budget, z), solution

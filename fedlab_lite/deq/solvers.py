@@ -27,7 +27,6 @@ def fixed_point(
     z0: PyTree[Shaped[ArrayLike, "..."]],
     *,
     tol: float = 1e-4,
-    relative: bool = True,
     max_iter: int = 30,
     budget: Int[ArrayLike, "..."] | None = None,
 ) -> Solution:
@@ -36,8 +35,7 @@ def fixed_point(
     Args:
       f: maps a pytree of [B, ...] leaves to one of the same structure and shapes, sample by sample.
       z0: where to start; the fixed point of an earlier step is a warm start.
-      tol: a sample stops when ||f(z) - z||_2 <= tol, or tol * ||f(z)||_2 if `relative`.
-      relative: measure the residual against ||f(z)||_2.
+      tol: a sample stops when ||f(z) - z||_2 <= tol * ||f(z)||_2.
       max_iter: the most evaluations of `f`; the loop always ends there.
       budget: the most evaluations for these samples, 1 to `max_iter`, one number or `[B]`. Unlike `max_iter` it is
         data, so one program serves faster and slower devices (FL-DEQ, Sec. III-C). None: `max_iter`.
@@ -60,7 +58,6 @@ def fixed_point(
         lambda z: (),
         lambda memory, step, z, fz, g: (memory, fz),
         tol=tol,
-        relative=relative,
         max_iter=max_iter,
         budget=budget,
     )
@@ -106,7 +103,6 @@ def anderson(
     z0: PyTree[Shaped[ArrayLike, "..."]],
     *,
     tol: float = 1e-4,
-    relative: bool = True,
     max_iter: int = 30,
     budget: Int[ArrayLike, "..."] | None = None,
     m: int = 5,
@@ -121,7 +117,7 @@ def anderson(
     For a linear f it is equivalent to GMRES(m). With m = 1 and beta = 1 it is plain iteration.
 
     Args:
-      f, z0, tol, relative, max_iter, budget: as in `fixed_point`.
+      f, z0, tol, max_iter, budget: as in `fixed_point`.
       m: number of iterates in the history, at least 1.
       beta: mixing; 1 takes the mixed evaluations themselves.
       ridge: Tikhonov term, relative to each ||g_i||^2.
@@ -157,7 +153,7 @@ def anderson(
             mixed = mixed - (1 - beta) * _mix(w, residuals)
         return (values, residuals, gram), mixed
 
-    return solve(f, z0, memory, update, tol=tol, relative=relative, max_iter=max_iter, budget=budget)
+    return solve(f, z0, memory, update, tol=tol, max_iter=max_iter, budget=budget)
 
 
 def broyden(
@@ -165,7 +161,6 @@ def broyden(
     z0: PyTree[Shaped[ArrayLike, "..."]],
     *,
     tol: float = 1e-4,
-    relative: bool = True,
     max_iter: int = 30,
     budget: Int[ArrayLike, "..."] | None = None,
     memory: int = 10,
@@ -178,7 +173,7 @@ def broyden(
        {\Delta z^T H_k \Delta g}, \qquad H_0 = -I. \]
 
     Args:
-      f, z0, tol, relative, max_iter, budget: as in `fixed_point`.
+      f, z0, tol, max_iter, budget: as in `fixed_point`.
       memory: number of rank-one terms stored, at least 1. When all are used, the method restarts from -I. (With the
         oldest term overwritten instead, the approximation drifts: on a linear map of radius 0.9 it diverges.)
 
@@ -215,7 +210,7 @@ def broyden(
         u, v = u.at[slot].set(new_u), v.at[slot].set(new_v)
         return (u, v, z, g), z + g - apply(dot(v, g), u, slot)
 
-    return solve(f, z0, start, update, tol=tol, relative=relative, max_iter=max_iter, budget=budget)
+    return solve(f, z0, start, update, tol=tol, max_iter=max_iter, budget=budget)
 
 
 SOLVERS = {"fixed_point": fixed_point, "anderson": anderson, "broyden": broyden}

@@ -23,6 +23,6 @@ from fedlab_lite.engine.mixing import check_mixing, mix, spectral_gap
 from fedlab_lite.engine.privacy import epsilon_of, gaussian_noise_multiplier, noise_multiplier_for
 from fedlab_lite.engine.problem import Problem, RoundContext
 from fedlab_lite.engine.shown import mean_and_band
-from fedlab_lite.engine.task import NextCharacter, Regression, Task
+from fedlab_lite.engine.task import NextCharacter, Task
 from fedlab_lite.engine.training import Plan, advance, place_problem, places, train
 from fedlab_lite.util.jax_setup import describe_machine, setup

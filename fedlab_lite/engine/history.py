@@ -143,14 +143,6 @@ class History:
             raise InputError(f"this run has no metric {name!r}; it has {', '.join(sorted(self.metrics))}")
         return self.metrics[name]
 
-    def frame(self):
-        """A pandas DataFrame with one row per seed, round and metric."""
-        import pandas as pd
-
-        index = pd.MultiIndex.from_product((self.seeds, self.rounds), names=("seed", "round"))
-        table = pd.DataFrame({name: values.ravel() for name, values in self.metrics.items()}, index)
-        return table.melt(var_name="metric", ignore_index=False).reset_index().assign(**self.about)
-
     @classmethod
     def stack(cls, parts: Sequence["History"], settings: Any = None) -> "History":
         """Combine the histories of single seeds into one.

@@ -103,10 +103,10 @@ class Problem:
         outputs, solution = self.model.forward(params, batch.x, key=batch.key, z0=batch.z0, budget=batch.budget)
         return self.mean_loss(outputs, batch.y, batch.weight), solution and solution.z
 
-    def equilibria(self, *rows: int) -> jax.Array | None:
-        """An empty memory of equilibria `[*rows, ...]` for `local_train`; None for an explicit model."""
+    def equilibria(self, rows: int) -> jax.Array | None:
+        """An empty memory of equilibria `[rows, ...]` for `local_train`; None for an explicit model."""
         shape = self.model.equilibrium_shape()
-        return None if shape is None else jnp.zeros((*rows, *shape))
+        return None if shape is None else jnp.zeros((rows, *shape))
 
     def project(self, params: dict) -> dict:
         """The params with the representation projected to the model's constraint set, if it has one."""

@@ -27,7 +27,7 @@ class Task:
         """The loss `[B, ...]` of every label, from `outputs [B, ..., C]` and `y [B, ...]`."""
         return optax.softmax_cross_entropy_with_integer_labels(outputs, y)
 
-    def counted(self, y: Shaped[Array, " B *labels"], weight: Shaped[Array, " B"]) -> Shaped[Array, " B *labels"]:
+    def counted(self, y: Shaped[Array, "B ..."], weight: Shaped[Array, " B"]) -> Shaped[Array, "B ..."]:
         """Which labels count, of the rows that `weight [B]` (1 or 0) counts: 1 or 0, shaped like `row_loss`."""
         return weight
 
@@ -51,24 +51,6 @@ class NextCharacter(Task):
         return weight[:, None] * (y != PAD)
 
 
-class Regression(Task):
-    """Regression of numbers `y [B, d]` by outputs `[B, d]`, with half the squared distance as loss.
-
-    `y [B]` is one number per row. Clients are judged by the distance.
-    """
-
-    headline = "distance"
-
-    def row_loss(self, outputs: Float[Array, "B d"], y: Float[Array, " B *d"]) -> Float[Array, " B"]:
-        return jnp.sum(jnp.square(outputs - y.reshape(outputs.shape)), axis=-1) / 2
-
-    def counted(self, y: Float[Array, " B *d"], weight: Shaped[Array, " B"]) -> Shaped[Array, " B"]:
-        return weight
-
-    def metrics(self, outputs: Float[Array, "B d"], y: Float[Array, " B *d"]) -> dict[str, Float[Array, " B"]]:
-        return {"distance": jnp.linalg.norm(outputs - y.reshape(outputs.shape), axis=-1)}
-
-
 def check_labels(task: Task, what: str, values: Shaped[Array, "..."], counted: Shaped[Array, "..."]) -> None:
     """Raise `InputError` unless a task gives one value for each label that its `counted` speaks of."""
     if jnp.shape(values) != jnp.shape(counted):
@@ -78,4 +60,4 @@ def check_labels(task: Task, what: str, values: Shaped[Array, "..."], counted: S
         )
 
 
-TASKS = {"classification": Task(), "next_character": NextCharacter(), "regression": Regression()}
+TASKS = {"classification": Task(), "next_character": NextCharacter()}

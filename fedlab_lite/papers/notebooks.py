@@ -136,7 +136,7 @@ def data_of(item: Item, preset: str, values: Mapping[str, Any]) -> str:
     return f"data {', '.join(sorted({which.describe(run.dataset) for run in runs}))}  " if runs else ""
 
 
-def render(item: Item, preset: str, values: Mapping[str, Any], output: Path | None = None) -> Path:
+def render(item: Item, preset: str, values: Mapping[str, Any]) -> Path:
     """Execute an item's notebook with papermill; returns the path of the rendered notebook.
 
     Raises: `InputError` for parameters that the notebook does not accept, `MissingDataError` for missing data,
@@ -149,7 +149,7 @@ def render(item: Item, preset: str, values: Mapping[str, Any], output: Path | No
     file = path(item)
     values = with_preset(file, preset, values)
     check_parameters(file, values)
-    output = output or files.rendered_dir() / preset / item.paper / file.name
+    output = files.rendered_dir() / preset / item.paper / file.name
     files.check_writable(output.parent)
     unfinished = output.with_name(f".{output.name}")  # Papermill writes after each cell; a kill leaves a partial file
     watched, waiting = progress.watched(), progress.every_minute(lambda: f"{item}: running the notebook")

@@ -149,26 +149,19 @@ def shared_legend(fig, axes=None, **options: Any):
     return fig.legend(handles.values(), handles.keys(), **{"loc": "outside upper center", "ncols": 3} | options)
 
 
-def device_curves(history: History, ax, *, scale: float = 100.0) -> None:
-    """Draw the accuracy of each client as a thin line and their mean as a thick black line (first seed).
-
-    Args:
-      scale: factor on the values (100: percent).
-    """
+def device_curves(history: History, ax) -> None:
+    """Draw the accuracy of each client (%) as a thin line and their mean as a thick black line (first seed)."""
     import matplotlib as mpl
 
-    clients = scale * history.client_curves[0].T
+    clients = 100 * history.client_curves[0].T
     for curve, colour in zip(clients, mpl.colormaps["turbo"](np.linspace(0.05, 0.95, len(clients))), strict=True):
         ax.plot(history.rounds, curve, color=colour, linewidth=0.8, alpha=0.7)
     ax.plot(history.rounds, clients.mean(axis=0), color="black", linewidth=2)
     ax.set(xlabel="communication round")
 
 
-def client_distribution(histories: Mapping[str, History], ax=None, *, scale: float = 100.0):
-    """Draw the final accuracies of all clients and seeds, one violin per run, with median and quartiles.
-
-    Args:
-      scale: factor on the values (100: percent).
+def client_distribution(histories: Mapping[str, History], ax=None):
+    """Draw the final accuracies (%) of all clients and seeds, one violin per run, with median and quartiles.
 
     Returns: the axes.
 
@@ -184,7 +177,7 @@ def client_distribution(histories: Mapping[str, History], ax=None, *, scale: flo
     colours = {"hue": names, "palette": [style["color"] for style in looks], "saturation": 1, "alpha": 0.5}
     shape = {"cut": 0, "density_norm": "width", "inner": "box", "inner_kws": {"color": "black"}, "linewidth": 0.8}
     # boxplot calls a function that matplotlib 3.13 removes
-    seaborn.violinplot(x=scale * np.concatenate(found), y=names, legend=False, ax=ax, **colours, **shape)
+    seaborn.violinplot(x=100 * np.concatenate(found), y=names, legend=False, ax=ax, **colours, **shape)
     for line in ax.lines:
         line.set_gid("labelled")  # by the axis
     ax.set_yticks(range(len(looks)), [style["label"] for style in looks])

@@ -43,19 +43,17 @@ def federation(settings: Settings) -> str:
     return f"{DATA.get(settings.dataset, settings.dataset)}\n{settings.num_clients} clients, {how}"
 
 
-def sweep_look(value: float, values: Sequence[float], symbol: str = r"\rho") -> dict[str, object]:
-    """The colour, marker, label and marker size of a value in a sweep; larger values are lighter."""
+def sweep_look(value: float, values: Sequence[float]) -> dict[str, object]:
+    """The colour, marker, label and marker size of a value of rho in a sweep; larger values are lighter."""
     import matplotlib as mpl
 
     position = list(values).index(value)
     colour = mpl.colormaps["viridis"](0.92 * position / max(1, len(values) - 1))
-    return {"color": colour, "marker": "osD^vP"[position % 6], "label": f"${symbol}$ = {value:g}", "markersize": 4}
+    return {"color": colour, "marker": "osD^vP"[position % 6], "label": rf"$\rho$ = {value:g}", "markersize": 4}
 
 
-def sweep_curves(
-    runs: Mapping[float, History], metric: str, ax, *, scale: float = 1.0, begin: int = 0, symbol: str = r"\rho"
-) -> None:
-    """Draw one line per value: mean over seeds, with a band of ± one standard deviation.
+def sweep_curves(runs: Mapping[float, History], metric: str, ax, *, scale: float = 1.0, begin: int = 0) -> None:
+    """Draw one line per value of rho: mean over seeds, with a band of ± one standard deviation.
 
     The line of a diverged run ends where its loss is no longer finite, and the panel names the run.
 
@@ -65,11 +63,11 @@ def sweep_curves(
     """
     for value, run in runs.items():
         curve = scale * np.where(np.isfinite(run.metrics["loss"]), run.metrics[metric], np.nan)[:, begin:]
-        mean_and_band(ax, run.rounds[begin:], curve, sweep_look(value, list(runs), symbol))
+        mean_and_band(ax, run.rounds[begin:], curve, sweep_look(value, list(runs)))
     lost = [f"{value:g}" for value, run in runs.items() if any(run.diverged)]
     if lost:
         text = {"transform": ax.transAxes, "fontsize": 8, "color": "#B00000"}
-        ax.text(0.03, 0.03, f"diverged: ${symbol}$ = {', '.join(lost)}", **text)
+        ax.text(0.03, 0.03, rf"diverged: $\rho$ = {', '.join(lost)}", **text)
     ax.set(xlabel="communication round")
 
 

@@ -44,7 +44,7 @@ class Settings:
       >>> settings = Settings(algorithm="fedavg", algorithm_options={"lr": 0.1}, num_rounds=3)
       >>> settings.algorithm_options
       (('lr', 0.1),)
-      >>> Settings.from_dict(settings.to_dict()) == settings
+      >>> Settings(**settings.to_dict()) == settings
       True
     """
 
@@ -134,11 +134,6 @@ class Settings:
         if self.message_clip is None and self.message_noise is None:
             return None
         return Channel(self.message_clip, self.message_noise)
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> "Settings":
-        """Settings from a dictionary (JSON, TOML)."""
-        return cls(**values)
 
     def to_dict(self) -> dict[str, Any]:
         """The settings as a dictionary for JSON; options become dictionaries."""

@@ -335,22 +335,14 @@ def test_duals_do_not_push_an_equilibrium_layer_out_of_its_ball(name, options, w
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("warm_start", ["never", "visit", "rounds"])
-def test_fedeq_warm_start_finds_the_same_with_fewer_iterations(warm_start):
-    """Tight solver: the trajectory does not depend on where it starts; kept equilibria are near the next ones."""
+def test_fedeqs_warm_starts_find_the_same_equilibria(monkeypatch):
+    """Tight solver: the trajectory does not depend on where it starts."""
     problem = blobs(model="deq_mlp", width=16, features=8, tol=1e-6, max_iter=200, warm_iter=200)
-    algorithm = make_algorithm("fedeq", lr=0.05, epochs=2, warm_start=warm_start)
-    cold = run_rounds(replace(algorithm, warm_start="never"), problem, 2, COHORT)
+    algorithm = make_algorithm("fedeq", lr=0.05, epochs=2)
     warm = run_rounds(algorithm, problem, 2, COHORT)
+    monkeypatch.setattr(type(problem), "equilibria", lambda *rows: None)
+    cold = run_rounds(algorithm, problem, 2, COHORT)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-4), warm["theta"], cold["theta"])
-    if warm_start == "rounds":
-        x = problem.data.x[0, : problem.data.size[0]]
-        params = {"representation": rows_of(warm["thetas"], 0), "head": rows_of(warm["heads"], 0)}
-        z0 = warm["equilibria"][0, : problem.data.size[0]]
-        assert z0.any(-1).all()
-        assert not warm["equilibria"][1].any()  # client 1 was idle
-        starts = [problem.model.forward(params, x, z0=start)[1].iterations.mean() for start in (None, z0)]
-        assert starts[1] < 0.8 * starts[0]
 
 
 def test_fedeq_duals_start_random_and_small(problem):
@@ -376,7 +368,6 @@ def test_fedeq_duals_start_random_and_small(problem):
         ("fedavg", {"batch_size": 0}, "batch_size of algorithm fedavg must be of type int, at least 1, got 0"),
         ("fedeq", {"rho": 0.0}, "rho of algorithm fedeq must be .* above 0, got 0.0"),
         ("fedeq", {"start": "home"}, "start of algorithm fedeq must be one of received, own"),
-        ("fedeq", {"warm_start": "always"}, "warm_start of algorithm fedeq must be one of visit, never, rounds"),
         ("knn_per", {"k": 0}, "k of algorithm knn_per must be .* at least 1, got 0"),
         ("knn_per", {"mix": 1.5}, "mix of algorithm knn_per must be .* 0 to 1, got 1.5"),
         ("knn_per", {"distance": "cosine"}, "distance of algorithm knn_per must be one of"),

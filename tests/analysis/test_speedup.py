@@ -72,7 +72,7 @@ def test_training_rows_are_judged():
 
 def test_judging_training_rows_changes_nothing_else():
     settings = Settings(**RING, num_clients=4, train_size=80, test_size=40, num_rounds=1, judge_training=True)
-    found, plain = run(settings), run(Settings.from_dict(settings.to_dict() | {"judge_training": False}))
+    found, plain = run(settings), run(Settings(**settings.to_dict() | {"judge_training": False}))
     assert found.metrics.keys() - plain.metrics.keys() == {"loss_training", "accuracy_training"}
     for name, values in plain.metrics.items():
         np.testing.assert_array_equal(values, found.metrics[name])

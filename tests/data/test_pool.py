@@ -63,12 +63,6 @@ def test_sizes_common_and_shared_rows_of_a_pool():
     assert (data.size.tolist(), data.test_size.tolist(), len(data.shared_x)) == ([10, 10], [8], 4)
 
 
-@pytest.mark.parametrize("how", [{"owners": OWNERS}, {"partition": "iid", "num_clients": 2}])
-def test_regression(how):
-    data = federated(X, X[:, :2], task="regression", **how)
-    assert (data.task, data.num_classes, data.y.dtype) == ("regression", 2, np.float32)
-
-
 def test_they_train():
     data = federated(X, Y, owners=OWNERS)
     problem = Problem(data, make_model("mlp", data.input_shape, data.num_classes, width=4, depth=1))
@@ -94,8 +88,8 @@ OWN, IID = {"owners": OWNERS}, {"partition": "iid", "num_clients": 2}
         (X, Y, {"owners": np.where(Y > 0, 1.0, np.nan)}, "owners is float64; use integers or strings for owners"),
         (with_nan(), Y, OWN, "row 7 of x holds NaN or infinity"),
         (with_nan(), Y, IID, "row 7 of x holds NaN or infinity"),
-        (X, X[:, :1], OWN, "y is float64; number the classes"),
-        (X, Y.astype(float), IID, "y is float64; number the classes"),
+        (X, X[:, :1], OWN, "y is float64, but labels are whole numbers; number the classes"),
+        (X, Y.astype(float), IID, "y is float64, but labels are whole numbers; number the classes"),
         (X, Y.astype(str), IID, "y is <U"),
         (X, Y + 1, OWN, "the labels y are 1, 2, 3, 4, and no row has 0; number the classes 0, 1"),
         (X, Y * 2, IID, "the labels y are 0, 2, 4, 6, and no row has 1"),
@@ -113,7 +107,6 @@ OWN, IID = {"owners": OWNERS}, {"partition": "iid", "num_clients": 2}
         (X, Y, IID | {"test_fraction": 0.0}, "test_fraction is 0.0"),
         (X, Y, IID | {"partition": "natural"}, "own arrays does not record the owners of its samples"),
         (X, Y, OWN | {"task": "clustering"}, "unknown task 'clustering'"),
-        (X, X, IID | {"task": "regression", "train_size": 8}, "a regression has no classes"),
         ("digits", Y, IID, "data set 'digits' has its own labels"),
         ("digits", None, {"partition": "iid"}, "set partition .*and num_clients$"),
     ],

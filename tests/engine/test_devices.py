@@ -77,7 +77,7 @@ def histories():
     small = replace(blobs(num_clients=16, width=8, depth=1, features=4), data=seen, newcomers=unseen)
     return {
         "fedavg": (wide, make_algorithm("fedavg", lr=0.1, epochs=1), 6),
-        "fedeq": (deq, make_algorithm("fedeq", lr=0.1, epochs=1, server="argmin", warm_start="rounds"), 6),
+        "fedeq": (deq, make_algorithm("fedeq", lr=0.1, epochs=1, server="argmin"), 6),
         "fedf_admm": (small, make_algorithm("fedf_admm", lr=0.1), None),
     }
 

@@ -12,23 +12,8 @@ from helpers import blobs
 from fedlab_lite.algorithms import make_algorithm
 from fedlab_lite.data import Federated
 from fedlab_lite.engine import Problem, Task, train
-from fedlab_lite.engine.task import Regression
 from fedlab_lite.nn import Model
 from fedlab_lite.util import InputError
-
-
-def regression(shape=(2,), clients=3):
-    """Numbers that are linear in x, the same for all clients."""
-    rng = np.random.default_rng(0)
-    weight = rng.normal(size=(4, *shape))
-
-    def draw(size):
-        x = rng.normal(size=(size, 4))
-        return x.astype(np.float32), np.tensordot(x, weight, 1)
-
-    rows = [draw(n) for n in range(8, 8 + clients)]
-    options = {"name": "line", "source": "made by a test", "num_classes": int(np.prod(shape)), "task": "regression"}
-    return Federated.stack(rows, rows, **options)
 
 
 class Linear(nnx.Module):
@@ -41,23 +26,31 @@ class Linear(nnx.Module):
         return x
 
 
-@pytest.mark.parametrize("shape", [(2,), ()])
-def test_a_regression(shape):
-    """One number a row may come as `[n]`, too."""
-    problem = Problem(regression(shape), Model.of(Linear, (4,), int(np.prod(shape))))
+class Squares(Task):
+    """Numbers to be fitted, `[B, 2]`."""
+
+    headline = "distance"
+
+    def row_loss(self, outputs, y):
+        return jnp.sum(jnp.square(outputs - y), axis=-1) / 2
+
+    def metrics(self, outputs, y):
+        return {"distance": jnp.linalg.norm(outputs - y, axis=-1)}
+
+
+def test_numbers_to_be_fitted_by_a_task_of_ones_own():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(3, 8, 4)).astype(np.float32)
+    held = (x, x @ rng.normal(size=(4, 2)).astype(np.float32), np.full(3, 8, np.int32))
+    problem = Problem(
+        Federated(*held, *held, x[:0, 0], "line", "made by a test", 2), Model.of(Linear, (4,), 2), task=Squares()
+    )
     history, _ = train(problem, make_algorithm("fedavg", lr=0.1, epochs=5), num_rounds=12, eval_every=6)
     assert history.headline == "distance"
     assert history.metrics["loss"][0, -1] < 0.01 * history.metrics["loss"][0, 0]
     assert {"distance", "distance_pooled", "distance_gap"} <= history.metrics.keys()
     assert "accuracy" not in history.metrics
     np.testing.assert_allclose(history.client_curves.mean(-1), history.metrics["distance"], rtol=1e-5)
-
-
-def test_regression_by_hand():
-    task, outputs = Regression(), jnp.array([[3.0, 4.0], [0.0, 1.0]])
-    assert task.row_loss(outputs, jnp.zeros((2, 2))).tolist() == [12.5, 0.5]
-    assert task.metrics(outputs, jnp.zeros((2, 2)))["distance"].tolist() == [5.0, 1.0]
-    assert task.row_loss(outputs[:, :1], jnp.array([1.0, 2.0])).tolist() == [2.0, 2.0]
 
 
 def test_a_task_of_ones_own():
