@@ -139,7 +139,7 @@ def victims(folder: Path) -> dict[str, tuple[Path, Callable[[], object]]]:
     np.savez_compressed(own, x_train=images, y_train=np.arange(6), x_test=images, y_test=np.arange(6))
     kinds["arrays of one's own"] = (own, lambda: load.which.load("cifar10"))
     figure = files.figures_dir() / "fedeq" / "fig04_mlp_vs_deq_mlp.json"
-    about = {"preset": "quick", "verdict": "exact", "reason": "counted", "metrics": {}}
+    about = {"preset": "quick", "outcome": "agrees", "word": "reproduced", "reason": "counted", "metrics": {}}
     files.write_atomic(figure, json.dumps(about).encode())
     kinds["a result"] = (figure, lambda: results.read_result(figure))
     return kinds

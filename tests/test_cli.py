@@ -73,7 +73,15 @@ def write_result(item=ITEM, preset="laptop", folder=None, **changes):
         "paper": item.paper,
         "item": item.stem,
         "claim": "it learns",
-        "verdict": "reproduced",
+        "quote": "it learns",
+        "where": "Sec. 1",
+        "outcome": "agrees",
+        "word": "agrees here",
+        "scope": "reduced",
+        "distance": {"num_rounds": {"here": [7], "paper": [100]}},
+        "comparisons": {},
+        "readings": {},
+        "also": {},
         "reason": "it learns, by 12 points",
         "preset": preset,
         "data_source": "made by a test",
@@ -122,7 +130,7 @@ def test_report_is_a_line_a_claim(capsys):
     write_result()
     assert main(["report"]) == 0
     (line,) = [line for line in capsys.readouterr().out.splitlines() if "fig04_mlp_vs_deq_mlp" in line]
-    for part in ("laptop", "reproduced", "it learns, by 12 points"):
+    for part in ("laptop", "agrees here", "it learns, by 12 points"):
         assert part in line
     assert main(["report", "--full"]) == 0
     out = capsys.readouterr().out
@@ -132,11 +140,13 @@ def test_report_is_a_line_a_claim(capsys):
 
 def test_own_runs_stand_before_what_is_committed(capsys):
     write_result()
-    write_result(preset="quick", folder=files.drafts_dir() / "quick", verdict="inconclusive", reason="too few")
+    write_result(
+        preset="quick", folder=files.drafts_dir() / "quick", outcome="undecided", word="undecided", reason="too few"
+    )
     assert main(["report"]) == 0
     out = capsys.readouterr().out
-    assert "inconclusive" in out
-    assert "reproduced" not in out
+    assert "undecided" in out
+    assert "agrees here" not in out
     assert main(["report", "--drafts"]) == 0
     assert len([line for line in capsys.readouterr().out.splitlines() if "fedeq/" in line]) == 1
 
@@ -160,15 +170,21 @@ def test_report_write_refreshes_what_is_generated(checkout, capsys):
     text = (checkout / "README.md").read_text()
     assert text.startswith("top\n<!-- papers:begin -->\n| paper |")
     assert text.endswith("<!-- papers:end -->\nbottom\n")
-    assert "| 0 | 1 | 0 | 0 | 17 |" in text  # FeDEQ: one of 18 reproduced
+    assert "| 1 | 17 | 0 |" in text  # FeDEQ: one of 18 agrees here, 17 not yet run, no stored runs
     table = (checkout / "notebooks" / "README.md").read_text()
     assert sum(line.startswith("| [") for line in table.splitlines()) == len(papers.items(of=papers.ALL))
-    assert "[reproduced](../figures/fedeq/README.md)" in table
+    assert "[agrees here](../figures/fedeq/README.md)" in table
     page = (checkout / "figures" / "fedeq" / "README.md").read_text()
-    for part in ("it learns, by 12 points", "| mlp | 1,235 | 2,000 |", "-p num_rounds '7'", "**not yet run**"):
+    for part in (
+        "it learns, by 12 points",
+        "| MLP | 1,235 | 2,000 |",
+        "| rounds | 7 | 100 |",
+        "-p num_rounds '7'",
+        "**not yet run**",
+    ):
         assert part in page
     cells = json.loads((checkout / "notebooks" / "fedeq" / "fig04_mlp_vs_deq_mlp.ipynb").read_text())["cells"]
-    assert "**reproduced** at `laptop`: it learns, by 12 points." in "".join(cells[0]["source"])
+    assert "**agrees here** (reduced, `laptop`): it learns, by 12 points." in "".join(cells[0]["source"])
     assert main(["report", "--write"]) == 0
     assert capsys.readouterr().out.splitlines()[-1].endswith(".ipynb")  # of the first time; nothing left to do
     (checkout / "README.md").write_text("no marks")

@@ -43,11 +43,13 @@ def rounds_to(run: History, metric: str, target: float, *, above: bool = True) -
 
 
 def local_steps(settings: Settings) -> int:
-    """The number of local steps of the slowest worker in a round: all its passes, of head and body, in batches."""
-    algorithm = algorithm_of(settings)
-    passes = sum(getattr(algorithm, name, 0) for name in ("epochs", "head_epochs", "personal_epochs"))
+    """The number of local steps of the slowest worker in a round, of head and body: its passes in batches, or steps."""
+    algorithm, total = algorithm_of(settings), 0
     batches = -(-build_problem(settings).data.size // algorithm.batch_size)
-    return int(passes * batches.max())
+    for part in ("", "head_", "personal_"):
+        steps = getattr(algorithm, f"{part}steps", None)  # None: passes
+        total += getattr(algorithm, f"{part}epochs", 0) * int(batches.max()) if steps is None else steps
+    return int(total)
 
 
 def seconds_a_round(settings: Settings, run: History, *, step_seconds: float, bandwidth: float) -> tuple[float, float]:

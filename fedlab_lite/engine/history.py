@@ -145,21 +145,19 @@ class History:
 
     @classmethod
     def stack(cls, parts: Sequence["History"], settings: Any = None) -> "History":
-        """Combine the histories of single seeds into one.
+        """Combine the histories of single seeds into one, with the metrics that all of them have.
 
-        Raises `InputError` where they do not belong to one training, for example with other numbers of rounds or
-        metrics.
+        (A run that was stored by an earlier version may lack what an algorithm reports now.) Raises `InputError` where
+        they do not belong to one training: other rounds were evaluated, or they have no headline in common.
         """
         first = parts[0]
-        for part in parts:
-            if part.metrics.keys() != first.metrics.keys() or not np.array_equal(part.rounds, first.rounds):
-                raise InputError(
-                    "histories of different trainings cannot be stacked; they may differ only in their seeds"
-                )
+        common = [name for name in first.metrics if all(name in part.metrics for part in parts)]
+        if first.headline not in common or not all(np.array_equal(part.rounds, first.rounds) for part in parts):
+            raise InputError("histories of different trainings cannot be stacked; they may differ only in their seeds")
         return replace(
             first,
             seeds=tuple(seed for part in parts for seed in part.seeds),
-            metrics={name: np.concatenate([part.metrics[name] for part in parts]) for name in first.metrics},
+            metrics={name: np.concatenate([part.metrics[name] for part in parts]) for name in common},
             client_curves=np.concatenate([part.client_curves for part in parts]),
             diverged=tuple(diverged for part in parts for diverged in part.diverged),
             seconds=round(sum(part.seconds for part in parts), 3),

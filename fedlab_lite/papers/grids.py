@@ -1,8 +1,9 @@
 """How papers/*.toml are written, and how they are written out for `papers.presets`.
 
-An item has a title, a claim, `published` numbers and three presets, of which each has `minutes`, `hardware`, settings
-(`base`) and `runs` by name; where it has `columns`, each is crossed with each run under the name "column/run". What
-stands in the item itself is for all its presets; theirs is merged into it (base, runs, columns) or replaces it.
+An item has a title, a claim, the paper's sentence (`quote`) and `where` it stands, `published` numbers and three
+presets, of which each has `minutes`, `hardware`, settings (`base`) and `runs` by name; where it has `columns`, each is
+crossed with each run under the name "column/run". What stands in the item itself is for all its presets; theirs is
+merged into it (base, runs, columns) or replaces it.
 
     [shared]
     ring = { graph = "ring" }
@@ -45,7 +46,8 @@ from fedlab_lite.runs import PRESETS
 from fedlab_lite.util import InputError, choose
 
 PER_PRESET = ("minutes", "hardware", "part_of", "base", "runs", "columns", "without", "data")
-ABOUT = ("title", "claim", "question", "needs", "reading", "published", "reads", "final_states", "unstored", *PRESETS)
+ABOUT = ("title", "claim", "quote", "where", "question", "needs", "reading", "published", "reads", "final_states")
+ABOUT += ("unstored", *PRESETS)
 Table = dict[str, Any]
 
 

@@ -17,9 +17,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedlab_lite.engine import History, describe_machine
-from fedlab_lite.papers import presets, verdicts
+from fedlab_lite.papers import presets, scope
+from fedlab_lite.papers.outcome import OUTCOMES, Verdict
 from fedlab_lite.papers.presets import Item
-from fedlab_lite.papers.verdicts import Verdict
 from fedlab_lite.runs import run_names, store
 from fedlab_lite.util import CorruptFileError, InputError, choose, files
 
@@ -50,13 +50,14 @@ def save_figure(
     parameters: Mapping[str, Any] | None = None,
     seeds: Sequence[int] | None = None,
     published: Sequence[Mapping[str, Any]] | None = None,
+    also: Mapping[str, Verdict] | None = None,
 ) -> Saved:
     """Write a result and print its location; the same result gives the same bytes.
 
     A committed figure of a larger preset is never replaced by one of a smaller preset.
 
     Args:
-      verdict: from `verdicts`; it is also written on the figure.
+      verdict: from `verdicts`. `papers.scope` says which word of the paper it allows, which is written on the figure.
       metrics: name -> {'mean', 'std', 'n'}, in the unit of the published number of the same name. std is 0.0 for an
         exact number, and None if the spread is unknown.
       shown: the most important metrics, at most six, for the results page.
@@ -65,13 +66,14 @@ def save_figure(
         `data_source` and `seeds` are given.
       parameters: the values of the notebook's parameters in this run.
       published: the published numbers for the same setting; None: those of the item's TOML entry.
+      also: verdicts on what this suite asks besides the paper's claim, by name.
 
     Raises: `InputError` (unknown names, metrics without mean, std and n), `OutputError` (no file is half-written),
       `CorruptFileError` (the existing result cannot be read).
     """
     runs = list((histories or {}).values())
     choose("preset", preset, presets.PRESETS)
-    choose("verdict", verdict.verdict, verdicts.VERDICTS)
+    choose("outcome", verdict.outcome, OUTCOMES)
     for name, value in metrics.items():
         if set(value) != {"mean", "std", "n"}:
             found = ", ".join(sorted(value)) or "nothing"
@@ -82,19 +84,24 @@ def save_figure(
         raise InputError(
             f"{len(shown)} metrics to show; choose at most {SHOWN} for the results page (the JSON has all)"
         )
+    printed = presets.published(paper, item)
+    verdict, also, close = scope.judge(Item(paper, item), preset, verdict, histories or {}, printed, also or {})
     home, note = _home(paper, item, preset)
     existing = read_result(home / f"{item}.json")
     result = _record(
         Item(paper, item),
         preset,
         verdict,
+        scope=close,
+        distance=scope.distance(Item(paper, item), [run.settings for run in runs if run.settings]),
+        also={name: {"outcome": each.outcome, "reason": each.reason} for name, each in also.items()},
         data_source=", ".join(sorted({run.data_source for run in runs})) if data_source is None else data_source,
         parameters=parameters or {},
         seeds=sorted({seed for run in runs for seed in run.seeds}) if seeds is None else seeds,
         metrics=metrics,
         shown=shown,
         constant_answer={name: 100 * run.constant for name, run in (histories or {}).items()},
-        published=presets.published(paper, item) if published is None else published,
+        published=printed if published is None else published,
         departures=departures,
         provenance=_provenance(runs),
     )
@@ -106,7 +113,7 @@ def save_figure(
     paths = {kind: files.write_atomic(home / f"{item}.{kind}", content) for kind, content in contents.items()}
     if home.parent == files.figures_dir():
         _keep_runs(home, names)
-    note = f"{verdict.verdict}: {home / item}.svg, .png, .json{note}"
+    note = f"{result['word']}: {result['reason']}\n{home / item}.svg, .png, .json{note}"
     print(note)
     return Saved(**paths, note=note)
 
@@ -114,17 +121,24 @@ def save_figure(
 def save_failure(item: Item, preset: str, parameters: Mapping[str, Any], error: str) -> Path:
     """Record in the uncommitted result that a notebook failed; this replaces any earlier verdict there."""
     file = _draft(item.paper, preset) / f"{item.stem}.json"
-    verdict = Verdict("inconclusive", f"the notebook failed: {error}")
+    verdict = Verdict("undecided", f"the notebook failed: {error}")
     return files.write_atomic(file, _json(_record(item, preset, verdict, parameters=parameters)))
 
 
 def _record(item: Item, preset: str, verdict: Verdict, **found: Any) -> dict[str, Any]:
     """The content of a result's JSON; fields without a value are empty."""
     nothing: dict[str, Any] = {"data_source": "", "parameters": {}, "seeds": [], "metrics": {}, "shown": []}
-    nothing |= {"constant_answer": {}, "published": [], "departures": []}
-    about = {"paper": item.paper, "item": item.stem, "claim": presets.item(*item)["claim"], "preset": preset}
-    about |= {"verdict": verdict.verdict, "reason": verdict.reason, "notebook_hash": notebook_hash(item)}
-    return _plain(about | nothing | found | {"provenance": found.get("provenance") or _provenance([])})
+    nothing |= {"constant_answer": {}, "published": [], "departures": [], "distance": {}, "also": {}}
+    table, close = presets.item(*item), found.get("scope", "stand-in")
+    about = {"paper": item.paper, "item": item.stem, "preset": preset, "scope": close}
+    about |= {name: table.get(name, "") for name in ("claim", "quote", "where")}
+    about |= {"outcome": verdict.outcome, "reason": verdict.reason, "notebook_hash": notebook_hash(item)}
+    about["word"] = scope.word(verdict.outcome, close, preset, verdict.readings)
+    about["comparisons"] = scope.recorded(verdict)
+    about["readings"] = {name: {"outcome": r.outcome, "reason": r.reason} for name, r in verdict.readings.items()}
+    result = _plain(about | nothing | found | {"provenance": found.get("provenance") or _provenance([])})
+    scope.check(result)
+    return result
 
 
 def _draft(paper: str, preset: str) -> Path:
@@ -164,7 +178,7 @@ def _drawn(fig, result: Mapping[str, Any]) -> dict[str, bytes]:
     import matplotlib as mpl
 
     own = result["data_source"] if "own file" in result["data_source"] else ""  # neither published nor embedded data
-    said = " · ".join(filter(None, (own, result["preset"], result["verdict"])))
+    said = " · ".join(filter(None, (own, result["preset"], result["scope"], result["word"])))
     if (layout := fig.get_layout_engine()) is not None:
         room = 0.12 / fig.get_figheight()  # a line of 7 points below the panels
         layout.set(rect=(0, room, 1, 1 - room))
@@ -222,7 +236,8 @@ def read_result(file: Path) -> dict[str, Any] | None:
     try:
         result = json.loads(file.read_text())
         choose("preset", result["preset"], presets.PRESETS)
-        choose("verdict", result["verdict"], verdicts.VERDICTS)
+        choose("outcome", result["outcome"], OUTCOMES)
+        choose("word", result["word"], scope.WORDS)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (ValueError, KeyError, TypeError) as error:
@@ -253,12 +268,13 @@ def is_stale(result: Mapping[str, Any]) -> bool:
 
 
 def mark_stale(item: Item) -> None:
-    """Mark a committed result as stale if its notebook changed; its verdict becomes inconclusive."""
+    """Mark a committed result as stale if its notebook changed; its outcome becomes undecided."""
     file = files.figures_dir() / item.paper / f"{item.stem}.json"
     result = read_result(file)
     if result and is_stale(result):
         reason = "drawn by an earlier version of the notebook, and its runs are not kept: run it again to decide"
-        files.write_atomic(file, _json(result | {"stale": True, "verdict": "inconclusive", "reason": reason}))
+        undecided = {"stale": True, "outcome": "undecided", "word": "undecided", "reason": reason}
+        files.write_atomic(file, _json(result | undecided))
 
 
 def match(metrics: Mapping[str, Mapping], published: Iterable[Mapping]) -> list[dict[str, Any]]:

@@ -1,67 +1,59 @@
-"""Verdicts on claims: one fixed set of rules turns measured numbers into a verdict and a sentence.
+"""Verdicts on claims: one fixed set of rules turns measured numbers into an outcome and a sentence.
 
-| verdict        | means                                                                                    |
-| ---            | ---                                                                                      |
-| `exact`        | counted or derived, and equal to the printed value                                       |
-| `reproduced`   | measured in training, and as claimed; it could have come out otherwise                   |
-| `contradicted` | decided against the claim; the sentence says by how much, and why if that is known       |
-| `inconclusive` | not decided: too early, too close, too few seeds, diverged, or a method learnt nothing   |
+| outcome     | means                                                                                         |
+| ---         | ---                                                                                           |
+| `agrees`    | every comparison is as claimed, beyond its error                                              |
+| `differs`   | one comparison is not as claimed, beyond its error                                            |
+| `undecided` | neither: within error, too few seeds, not trained, or at unlike moments                       |
+| `misprint`  | counted: printed numbers contradict each other or what they describe                          |
 
-A comparison of trained runs is decided only under three conditions. Every method is clearly above the majority
-baseline. No curve still rises by more than the lead. The lead is larger than the noise. No function here raises an
-error: a claim that cannot be judged is inconclusive.
+Comparisons are paired by seed. Their p values are two-sided and corrected by Holm's method over all comparisons of a
+claim. So methods that are equal get either word in at most 5 % of claims. `papers.scope` says how close to the paper
+the runs are, and so which word may be used of the paper. No function here raises an error because of what it finds.
 """
 
 import math
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from fedlab_lite.engine import History
-from fedlab_lite.papers import noise
+from fedlab_lite.papers import statistics
+from fedlab_lite.papers.names import plain_name
+from fedlab_lite.papers.outcome import Verdict, decide, given, kindest, shortened, together
+from fedlab_lite.papers.statistics import Comparison
+from fedlab_lite.runs import moment_of
 
-VERDICTS = ("exact", "reproduced", "contradicted", "inconclusive")
-
-SEEDS = 3  # from this number on, the spread over seeds gives the standard error
-ERRORS = 2  # standard errors over seeds that a lead must exceed
-FEW_SEEDS_ERRORS = 3  # standard errors over clients and test rows, if there are fewer seeds
-FEW_SEEDS_LEAD = 0.05  # and this share: seeds may vary more than clients and rows do
+__all__ = ("change", "compare", "derived", "given", "kindest", "observed", "settled", "table", "together", "trained")
+MOMENTS = {"mixed": "after mixing", "trained": "after local training"}
 CLEARLY = 0.02  # share above the majority baseline; a number of standard errors is also required
-SHOWN = 3  # the most reasons in one sentence
+LEARNT_ERRORS = 3  # standard errors above the majority baseline
 
 
-class Verdict(NamedTuple):
-    """One of `VERDICTS`, with a sentence that gives the reason."""
-
-    verdict: str
-    reason: str
-
-    def _repr_markdown_(self) -> str:
-        return f"**{self.verdict}**: {self.reason}"
-
-
-def derived(facts: Mapping[str, tuple[Any, bool]], cause: str = "", like: str = "printed") -> Verdict:
-    """The verdict on counted or derived numbers: `exact` if all are as printed.
+def derived(
+    facts: Mapping[str, tuple[Any, bool]], cause: str = "", like: str = "printed", *, misprint: bool = False
+) -> Verdict:
+    """The verdict on counted or derived numbers.
 
     Args:
       facts: name -> (our number, whether it is as printed).
-      cause: why some differ, or why there is none, if that is known; it is added to the sentence.
+      cause: why some differ, if that is known; it is added to the sentence.
       like: the word to use in place of "printed" where the paper prints nothing, such as "expected".
+      misprint: whether what differs contradicts the paper's own text, so that no number of ours is needed.
 
-    >>> derived({"parameters": (737214, True)}).reason
-    '1 of 1 as printed: parameters 737,214'
+    >>> derived({"rows": (3, True), "total": (2.5, False)}, "the rows add up to 3", misprint=True).reason
+    'total 2.5; 1 of 2 as printed; the rows add up to 3'
     """
-    broken = [name for name, (value, _) in facts.items() if not noise.finite(value)]
-    because = f"; {cause}" if cause else ""
-    if broken or not facts:
-        why = f"not a number: {_some(broken)}" if facts else f"nothing was counted{because}"
-        return Verdict("inconclusive", why)
-    told = {name: f"{name} {_show(value)}" for name, (value, _) in facts.items()}
-    wrong = [told[name] for name, (_, holds) in facts.items() if not holds]
-    if wrong:
-        return Verdict("contradicted", f"{len(wrong)} of {len(facts)} not as {like}: {_some(wrong)}{because}")
-    return Verdict("exact", f"{len(facts)} of {len(facts)} as {like}: {_some(list(told.values()))}")
+    told = []
+    for name, (value, holds) in facts.items():
+        wrong = "" if statistics.finite(value) else f"{name} is not a number"
+        told.append(Comparison(f"{plain_name(name)} {_show(value)}", math.nan, fact=bool(holds), obstacle=wrong))
+    if not told:
+        return Verdict("undecided", shortened(f"nothing was counted{f'; {cause}' if cause else ''}"))
+    found = decide(told, like=like, cause=cause)
+    return replace(found, outcome="misprint") if misprint and found.outcome == "differs" else found
 
 
 def observed(
@@ -74,32 +66,61 @@ def observed(
     runs: Mapping[str, History] | None = None,
     cause: str = "",
     each: str = "seed",
+    unit: str = "",
 ) -> Verdict:
     """The verdict on a measured number, one value per seed, that should lie beyond a threshold.
 
     Args:
-      error: its standard error over clients and test rows; used with fewer than three seeds.
+      values: numbers; or booleans, whose share is tested by the binomial distribution.
       above: whether the number should lie above the threshold.
-      runs: the training runs behind the number; if one of them learnt nothing, the verdict is inconclusive.
+      error: a further standard error, for example over clients and test rows; with it one value is enough.
+      runs: the training runs behind the number; if one of them learnt nothing, the verdict is undecided.
       each: what each value belongs to, if not to a seed: "draw", "measurement".
+      unit: of the values, such as "points".
 
-    >>> observed("loss at the end", [0.2, 0.3, 0.25], 1.0, above=False).verdict
-    'reproduced'
+    >>> observed("loss at the end", [0.2, 0.3, 0.25], 1.0, above=False).outcome
+    'agrees'
+    >>> observed("draws below", [False, False, False], 0.5).reason
+    'draws below: 0 of 3 draws; 0 of 1 as claimed'
     """
-    if wrong := trained(runs or {}):
-        return Verdict("inconclusive", _some(wrong))
-    return _decide(what, np.asarray(values, float).ravel(), threshold, above, error, 0.0, False, cause, each)
+    values, name = np.asarray(values), plain_name(what)
+    about = {"asked": float(threshold), "above": above, "n": values.size, "each": each, "unit": unit}
+    about["obstacle"] = "; ".join(trained(runs or {})[:1])
+    if values.dtype == bool and values.size:
+        hits = int(values.sum())
+        chance = statistics.share_chance(hits, values.size, float(threshold))
+        said = f"{name}: {hits} of {values.size} {each if each != 'seed' else 'draw'}s"
+        return decide([Comparison(name, hits / values.size, chance=chance, said=said, **about)], cause=cause)
+    values = values.astype(float).ravel()
+    if not len(values) or not statistics.finite(values):
+        about["obstacle"] = f"{name}: not a number" if len(values) else f"{name}: no {each}s"
+        return decide([Comparison(name, math.nan, **about)])
+    found = _with_error(Comparison(name, float(values.mean()), **about), values, (error, math.inf))
+    return decide([found], cause=cause)
+
+
+def _with_error(found: Comparison, values: np.ndarray, sampling: tuple[float, float]) -> Comparison:
+    """The comparison with the errors over its values and of sampling; one value alone needs the latter."""
+    known = math.isfinite(sampling[0])
+    if len(values) > 1:
+        error, freedom = statistics.combined((statistics.mean_error(values), len(values) - 1), *[sampling] * known)
+        return replace(found, error=error, freedom=freedom)
+    if known and sampling[0] > 0 and not found.pair:
+        return replace(found, error=sampling[0], freedom=sampling[1])
+    few = f"{replace(found, n=0).words()}, of one {found.each}, so its spread is unknown"
+    return replace(found, obstacle=found.obstacle or few)
 
 
 def trained(histories: Mapping[str, History]) -> list[str]:
     """Reasons why these runs cannot be compared, one sentence each; empty if every run learnt something."""
     found = []
-    for name, run in histories.items():
+    for key, run in histories.items():
+        name = plain_name(key)
         if run.num_rounds < 1 or not run.seeds:
             found.append(f"{name} was not trained ({run.num_rounds} rounds, {len(run.seeds)} seeds)")
-        elif any(run.diverged) or not noise.finite(run.metrics[run.headline]):
+        elif any(run.diverged) or not statistics.finite(run.metrics[run.headline]):
             found.append(f"{name} diverged")
-        elif noise.is_share(run.headline) and not math.isfinite(run.constant):
+        elif statistics.is_share(run.headline) and not math.isfinite(run.constant):
             found.append(f"{name} has no majority baseline to be held against")
         else:
             found += _learnt(name, run)
@@ -109,11 +130,11 @@ def trained(histories: Mapping[str, History]) -> list[str]:
 def _learnt(name: str, run: History) -> list[str]:
     """A reason if a run is not clearly above the majority baseline (if unknown: above its start), else none."""
     headline, values = run.headline, run.final(run.headline)
-    share, sign = noise.is_share(headline), 1 if noise.better_higher(headline) else -1
-    spread = noise.seeds_error(values) if len(values) >= SEEDS else noise.error(run, headline, values)
+    share, sign = statistics.is_share(headline), 1 if statistics.better_higher(headline) else -1
+    spread = statistics.mean_error(run.client_accuracy.mean(0)) if len(values) < 2 else statistics.mean_error(values)
     known = math.isfinite(run.constant)
     least = run.constant if known else float(run.metrics[headline][:, 0].mean())
-    need = max(CLEARLY * (1 if share else abs(least)), FEW_SEEDS_ERRORS * (spread if math.isfinite(spread) else 0))
+    need = max(CLEARLY * (1 if share else abs(least)), LEARNT_ERRORS * (spread if math.isfinite(spread) else 0))
     if sign * (values.mean() - least) > need:
         return []
     says = f"{100 * values.mean():.1f} % against {100 * least:.1f} %" if share else f"{values.mean():.4g}, {least:.4g}"
@@ -130,6 +151,7 @@ def compare(
     by: float = 0.0,
     higher: bool | None = None,
     last: int = 10,
+    moment: str | None = None,
     cause: str = "",
 ) -> Verdict:
     """The verdict on whether `left` leads every run of `right` by more than `by`, over last rounds and common seeds.
@@ -137,87 +159,79 @@ def compare(
     Args:
       metric: None: the headline metric (accuracy as a share; for a regression the distance).
       by: in the metric's unit. A negative value allows `left` to be behind by that much, so a tie counts as a lead.
-      higher: whether higher is better; None: decided by the metric's name, see `noise.better_higher`.
+      higher: whether higher is better; None: decided by the metric's name, see `statistics.better_higher`.
       last: number of last rounds to average over, see `History.final`.
-      cause: the reason for a contradiction, if it is known; it is added to the sentence.
+      moment: 'mixed' or 'trained', when decentralised methods are judged; None: as each reports it, and methods that
+        report different moments are not compared.
+      cause: the reason for a difference, if it is known; it is added to the sentence.
     """
     others = [right] if isinstance(right, str) else list(right)
-    missing = [name for name in (left, *others) if name not in histories]
+    missing = [plain_name(name) for name in (left, *others) if name not in histories]
     if missing or not others:
-        return Verdict("inconclusive", f"{_some(missing) or 'nothing to compare with'} did not run")
-    if wrong := trained({name: histories[name] for name in (left, *others)}):
-        return Verdict("inconclusive", _some(wrong))
-    return together(*(_pair(histories, left, other, metric, by, higher, last, cause) for other in others))
+        return Verdict("undecided", f"{', '.join(missing) or 'nothing to compare with'} did not run")
+    pairs = [_pair(histories, (left, other), metric, by, higher, last, moment) for other in others]
+    return decide(pairs, cause=cause)
 
 
-def _pair(histories, left, right, metric, by, higher, last, cause) -> Verdict:
-    runs = histories[left], histories[right]
-    metric = metric or runs[0].headline
-    if absent := [name for name, run in zip((left, right), runs, strict=True) if metric not in run.metrics]:
-        return Verdict("inconclusive", f"{_some(absent)} has no {metric}")
-    common = [seed for seed in runs[0].seeds if seed in runs[1].seeds]
-    if not common:
-        return Verdict("inconclusive", f"{left} and {right} have no seed in common")
-    runs = tuple(noise.with_seeds(run, common) for run in runs)
-    higher = noise.better_higher(metric) if higher is None else higher
-    sign = 1 if higher else -1
-    values = [run.final(metric, last) for run in runs]
-    errors = [noise.error(run, metric, each) for run, each in zip(runs, values, strict=True)]
-    curves, share = [run.client_accuracy.mean(0) for run in runs], noise.is_share(metric)
-    if metric == runs[0].headline and share and curves[0].shape == curves[1].shape:  # the same clients, in pairs
-        errors = [noise.rows_error(run, each) for run, each in zip(runs, values, strict=True)]
-        errors.append(noise.seeds_error(curves[0] - curves[1]))
-    rise = max(sign * noise.rise(run, metric) for run in runs)
-    words = f"{left} against {right}" + ("" if metric == runs[0].headline else f" in {metric}")
+def _pair(histories, names, metric, by, higher, last, moment) -> Comparison:
+    runs = [histories[name] for name in names]
+    asked_metric = metric or runs[0].headline
+    metrics, obstacle = _at_one_moment(names, runs, asked_metric, moment)
+    higher = statistics.better_higher(asked_metric) if higher is None else higher
+    share, sign = statistics.is_share(asked_metric), 1 if higher else -1
+    scale = 100 if share else 1
+    said = " in " + plain_name(asked_metric) if metric and metric != runs[0].headline else ""
+    name = f"{versus(*names)}{said}" + (f", {MOMENTS[moment]}" if moment in MOMENTS else "")
     # The difference keeps the metric's sign: where lower is better, a lead is negative.
-    return _decide(words, values[0] - values[1], sign * by, higher, math.hypot(*errors), rise, share, cause)
+    about = {"asked": sign * by * scale, "above": higher, "unit": "points" if share else ""}
+    about |= {"pair": tuple(names), "metric": asked_metric}
+    common = [seed for seed in runs[0].seeds if seed in runs[1].seeds]
+    obstacles = [*trained(dict(zip(names, runs, strict=True))), obstacle]
+    obstacles += [f"{plain_name(names[0])} and {plain_name(names[1])} have no seed in common"] * (not common)
+    if reason := next(filter(None, obstacles), ""):
+        return Comparison(name, math.nan, obstacle=reason, **about)
+    runs = [statistics.with_seeds(run, common) for run in runs]
+    left, right = (run.final(each, last) for run, each in zip(runs, metrics, strict=True))
+    values = scale * (left - right)
+    if not statistics.finite(values):
+        return Comparison(name, math.nan, obstacle=f"{name}: not a number", **about)
+    moves = [statistics.quarters(run, each) for run, each in zip(runs, metrics, strict=True)]
+    about["quarters"] = tuple(scale * (one - other) for one, other in zip(*moves, strict=True))
+    about |= {"rounds": runs[0].num_rounds, "n": len(common)}
+    error, freedom = statistics.sampling_error(runs, asked_metric)
+    return _with_error(Comparison(name, float(values.mean()), **about), values, (scale * error, freedom))
 
 
-def _decide(what, values, threshold, above, error, rise, share, cause, each="seed") -> Verdict:
-    """Apply the common rules: whether `values`, one per seed, lie beyond a threshold."""
-
-    def show(number: float) -> str:
-        return f"{100 * number:+.1f} points" if share else f"{number:.4g}"
-
-    if not len(values) or not noise.finite(values):
-        return Verdict("inconclusive", f"{what}: not a number" if len(values) else f"{what}: no {each}s")
-    margin = (values.mean() - threshold) * (1 if above else -1)
-    enough = len(values) >= SEEDS
-    error = noise.seeds_error(values) if enough else error
-    need = ERRORS * error if enough else max(FEW_SEEDS_ERRORS * error, FEW_SEEDS_LEAD if share else 0.0)
-    seeds = f"{len(values)} {each}{'s' * (len(values) > 1)}"
-    spread = f"s.e. {show(error).lstrip('+')}, {seeds}" if math.isfinite(error) else seeds
-    limit = f", asked: {'more' if above else 'less'} than {show(threshold)}" if threshold else ""
-    said = f"{what}: {show(values.mean())} ({spread}{limit})"
-    if not abs(margin) > need:  # also if `need` is not a number
-        why = "within noise" if math.isfinite(error) else f"needs {SEEDS} {each}s"
-        return Verdict("inconclusive", f"{said} is {why}" if math.isfinite(error) else f"{said} {why}")
-    if rise > abs(margin):
-        moves = f"rises by {show(rise)}" if above else f"falls by {show(rise).lstrip('+')}"
-        return Verdict("inconclusive", f"{said}, while a curve still {moves} in its last quarter")
-    if margin > 0:
-        return Verdict("reproduced", said)
-    return Verdict("contradicted", f"{said}; {cause}" if cause else said)
+def _at_one_moment(names, runs, metric, moment) -> tuple[list[str], str]:
+    """The metric of each run at this moment, and why there is none."""
+    moments = [moment_of(run) for run in runs]  # '': no mixing, so there is one moment only
+    if moment is None:
+        if "" in moments or moments[0] == moments[1]:
+            found = [metric, metric]
+        else:
+            said = (f"{plain_name(name)} {MOMENTS[each]}" for name, each in zip(names, moments, strict=True))
+            return [metric, metric], f"judged at unlike moments: {', '.join(said)}"
+    else:
+        found = [metric if each in ("", moment) else f"{metric}_{moment}" for each in moments]
+    absent = [
+        f"{plain_name(name)} has no {plain_name(each)}"
+        for name, run, each in zip(names, runs, found, strict=True)
+        if each not in run.metrics
+    ]
+    return found, "; ".join(absent)
 
 
-def together(*verdicts: Verdict) -> Verdict:
-    """Combine verdicts: contradicted if one is, else inconclusive if one is, else reproduced unless all are exact."""
-    kinds = {each.verdict for each in verdicts}
-    order = ("contradicted", "inconclusive", "reproduced", "exact")
-    worst = next((kind for kind in order if kind in kinds), "inconclusive")
-    reasons = dict.fromkeys(each.reason for each in verdicts if each.verdict == worst)
-    return Verdict(worst, _some(list(reasons)) or "nothing was compared")
+def versus(left: str, right: str) -> str:
+    """Two runs in display names, where they differ; what they share is said once.
 
-
-def given(premise: Verdict, verdict: Verdict) -> Verdict:
-    """Return the verdict if its premise holds; otherwise inconclusive.
-
-    >>> given(observed("the gain of depth", [-1.0, -1.2, -1.1]), observed("lead", [3.0, 3.1, 3.2])).reason
-    'says nothing without its premise: the gain of depth: -1.1 (s.e. 0.05774, 3 seeds)'
+    >>> versus("motion_ring_0.3/deprl", "motion_ring_0.3/dpsgd")
+    'DePRL against D-PSGD (motion, ring, 0.3)'
     """
-    if premise.verdict in ("exact", "reproduced"):
-        return verdict
-    return Verdict("inconclusive", f"says nothing without its premise: {premise.reason}")
+    left_column, _, left_run = left.rpartition("/")
+    right_column, _, right_run = right.rpartition("/")
+    if left_column and left_column == right_column:
+        return f"{plain_name(left_run)} against {plain_name(right_run)} ({plain_name(left_column)})"
+    return f"{plain_name(left)} against {plain_name(right)}"
 
 
 def change(run: History, metric: str | None = None, share: float = 0.2) -> np.ndarray:
@@ -239,20 +253,30 @@ def change(run: History, metric: str | None = None, share: float = 0.2) -> np.nd
 def settled(
     what: str, moved: np.ndarray, within: float, *, higher: bool = True, runs: Mapping[str, History] | None = None
 ) -> Verdict:
-    """The verdict on whether a curve has levelled off; inconclusive if it still improves.
+    """The verdict on whether a curve has levelled off; undecided if it still improves.
 
     Args:
       moved: the change at the end, one value per seed, see `change`; the curve is level if it is less than `within`.
       higher: whether higher is better.
       runs: as for `observed`.
 
-    >>> settled("accuracy", np.array([0.05, 0.06, 0.05]), 0.02).verdict
-    'inconclusive'
+    >>> settled("accuracy", np.array([0.05, 0.06, 0.05]), 0.02).outcome
+    'undecided'
     """
     found = observed(what, np.abs(moved), within, above=False, runs=runs)
-    if found.verdict == "contradicted" and np.mean(moved) * (1 if higher else -1) > 0:
-        return Verdict("inconclusive", f"{found.reason}: still getting better")
+    if found.outcome == "differs" and np.mean(moved) * (1 if higher else -1) > 0:
+        return Verdict("undecided", shortened(f"{found.reason}: still getting better"))
     return found
+
+
+def table(verdicts: Mapping[str, Verdict] | Iterable[Verdict]):
+    """Outcomes and reasons as a table for a notebook, one row per verdict."""
+    import pandas as pd
+
+    named = dict(verdicts) if isinstance(verdicts, Mapping) else dict(enumerate(verdicts))
+    rows = [{"outcome": each.outcome, "reason": each.reason} for each in named.values()]
+    shown = pd.DataFrame(rows, index=list(named)).style
+    return shown if isinstance(verdicts, Mapping) else shown.hide(axis="index")
 
 
 # --- words --------------------------------------------------------------------------------------------------------
@@ -262,11 +286,3 @@ def _show(value: Any) -> str:
     if isinstance(value, float | np.floating):
         return f"{value:.4g}"
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
-
-
-def _some(words: list[str]) -> str:
-    """Join the first reasons and drop repeated ones, also within a reason that has several parts."""
-    parts = [part for word in words[:SHOWN] for part in word.split("; ")]
-    once = [part for i, part in enumerate(parts) if part not in parts[:i] or part.startswith("and ")]
-    more = f"; and {len(words) - SHOWN} more" if len(words) > SHOWN else ""
-    return "; ".join(once) + more

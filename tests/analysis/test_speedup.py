@@ -44,6 +44,8 @@ def test_a_round_is_the_slowest_workers_steps_and_a_message_to_each_neighbour():
     )
     assert sorted(build_problem(settings).data.size) == [22, 22, 23, 23]
     assert speedup.local_steps(settings) == 3 * 3  # 23 rows by 10, two passes for the head, one for the body
+    single = replace(settings, algorithm_options={"batch_size": 10, "head_steps": 2, "steps": 1})
+    assert speedup.local_steps(single) == 3
     ours = run(settings)
     computing, sending = speedup.seconds_a_round(settings, ours, step_seconds=0.5, bandwidth=1000.0)
     assert computing == 4.5

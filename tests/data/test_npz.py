@@ -63,10 +63,13 @@ def test_a_figure_says_that_the_data_are_ones_own(folder, monkeypatch):
     monkeypatch.setenv("MPLBACKEND", "agg")
     fig = plt.figure()
     monkeypatch.setattr(fig, "savefig", lambda buffer, **_: buffer.write(fig.texts[-1].get_text().encode()))
-    result = {"preset": "quick", "verdict": "exact", "paper": "p", "item": "i"}
+    result = {"preset": "quick", "word": "reproduced", "scope": "counted", "paper": "p", "item": "i"}
     drawn = results._drawn(fig, result | {"data_source": "own file mine.npz, sha256 12"})
-    assert drawn["png"].decode() == "own file mine.npz, sha256 12 · quick · exact"
-    assert results._drawn(fig, result | {"data_source": "embedded digits"})["svg"].decode() == "quick · exact"
+    assert drawn["png"].decode() == "own file mine.npz, sha256 12 · quick · counted · reproduced"
+    assert (
+        results._drawn(fig, result | {"data_source": "embedded digits"})["svg"].decode()
+        == "quick · counted · reproduced"
+    )
     plt.close(fig)
 
 

@@ -81,3 +81,17 @@ def test_curves_and_plot_are_the_same_drawing():
         pixels.append(np.asarray(fig.canvas.buffer_rgba()).copy())
         plt.close(fig)
     np.testing.assert_array_equal(*pixels)
+
+
+def test_seeds_of_two_versions_stack_by_what_both_have():
+    """What one seed has measured more than another is left out; another training is refused."""
+    old, new = history([[0.1, 0.5]], seeds=(0,)), history([[0.1, 0.7]], seeds=(1,))
+    new = replace(new, metrics=new.metrics | {"accuracy_mixed": new.metrics["accuracy"]})
+    both = History.stack([old, new])
+    assert list(both.metrics) == ["accuracy"]
+    assert both.metrics["accuracy"][:, -1].tolist() == pytest.approx([0.5, 0.7])
+    longer = history([[0.1, 0.5, 0.6]], seeds=(1,))
+    other = replace(new, metrics={"loss": new.metrics["accuracy"]})
+    for wrong in (longer, other):
+        with pytest.raises(InputError, match="cannot be stacked"):
+            History.stack([old, wrong])

@@ -155,7 +155,7 @@ def test_what_is_generated_is_fresh(monkeypatch):
 
 
 def test_the_readme_is_one_screen():
-    assert len((ROOT / "README.md").read_text().splitlines()) <= 120
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 100
 
 
 def test_readme_links_lead_somewhere():

@@ -10,8 +10,8 @@ from helpers import drawn, history
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedlab_lite.papers import Item, presets, report, results
-from fedlab_lite.papers.verdicts import Verdict
+from fedlab_lite.papers import Item, presets, report, results, scope
+from fedlab_lite.papers.outcome import Verdict
 from fedlab_lite.plots import style
 from fedlab_lite.runs import run_names, store
 from fedlab_lite.util import CorruptFileError, InputError, OutputError, files
@@ -19,7 +19,7 @@ from fedlab_lite.util import CorruptFileError, InputError, OutputError, files
 mpl.use("agg")
 ITEM = Item("fedeq", "fig04_mlp_vs_deq_mlp")
 RUNS = {"mlp": history([[0.1, 0.5, 0.6], [0.1, 0.7, 0.8]]), "fedeq": history([[0.2, 0.6, 0.6], [0.2, 0.6, 0.6]])}
-YES = Verdict("reproduced", "both learn")
+YES = Verdict("agrees", "both learn")
 
 
 @pytest.fixture(autouse=True)
@@ -38,6 +38,7 @@ def save(runs=RUNS, **changes):
         "metrics": style.summary(runs, last=1, scale=100),
         "published": [{"name": "mlp", "value": 70, "where": "Fig. 4"}],
         "departures": ["smaller"],
+        "also": {"a question of ours": Verdict("undecided", "not asked")},
         "histories": runs,
     }
     return results.save_figure(drawn(runs), *ITEM, **options | changes)
@@ -50,7 +51,15 @@ def test_the_json_has_the_fields_of_a_result():
         "paper": "fedeq",
         "item": ITEM[1],
         "claim": presets.item(*ITEM)["claim"],
-        "verdict": "reproduced",
+        "quote": presets.item(*ITEM)["quote"],
+        "where": presets.item(*ITEM)["where"],
+        "outcome": "agrees",
+        "word": "seen",
+        "scope": "stand-in",
+        "distance": scope.distance(ITEM, [run.settings for run in RUNS.values()]),
+        "comparisons": {},
+        "readings": {},
+        "also": {"a question of ours": {"outcome": "undecided", "reason": "not asked"}},
         "reason": "both learn",
         "preset": "quick",
         "data_source": "made by a test",
@@ -126,7 +135,7 @@ def test_a_larger_preset_replaces_a_smaller_one():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"verdict": Verdict("true", "")}, "unknown verdict 'true'"),
+        ({"verdict": Verdict("true", "")}, "unknown outcome 'true'"),
         ({"shown": ["mpl"]}, "unknown metric to show 'mpl'; did you mean 'mlp'"),
         ({"preset": "quikc"}, "unknown preset 'quikc'; did you mean 'quick'"),
         ({"metrics": {"mlp": {"mean": 1.0}}}, "metric 'mlp' needs exactly mean, std and n"),
@@ -143,7 +152,7 @@ def test_what_is_not_said_comes_from_the_runs_and_the_paper():
         drawn(RUNS), *ITEM, verdict=YES, preset="quick", metrics=style.summary(RUNS), histories=RUNS
     )  # fmt: skip
     result = results.read_result(saved.json)
-    assert result["claim"].startswith("same accuracy within 2 points")
+    assert result["claim"] == presets.item(*ITEM)["claim"]
     assert (result["data_source"], result["seeds"], result["parameters"]) == ("made by a test", [0, 1], {})
     assert [row["name"] for row in result["published"]] == ["accuracy_gap", "size_reduction_percent"]
 
@@ -233,8 +242,12 @@ def test_without_commit_nothing_is_written_to_figures(monkeypatch):
 
 
 def test_the_verdict_stands_on_the_figure():
-    assert "quick · reproduced" not in [text.get_text() for text in drawn(RUNS).texts]  # nor does the stamp stay there
-    first, other = (save(verdict=Verdict(kind, "why")).png.read_bytes() for kind in ("reproduced", "inconclusive"))
+    assert "laptop · stand-in · agrees here" not in [
+        text.get_text() for text in drawn(RUNS).texts
+    ]  # nor does the stamp stay there
+    first, other = (
+        save(preset="laptop", verdict=Verdict(kind, "why")).png.read_bytes() for kind in ("agrees", "undecided")
+    )
     assert first != other
 
 
@@ -245,7 +258,7 @@ def test_a_failure_leaves_no_other_verdict(monkeypatch):
     draft = save().json
     assert results.save_failure(ITEM, "quick", {"lr": float("nan")}, "ValueError: no") == draft
     result = results.read_result(draft)
-    assert (result["verdict"], result["reason"]) == ("inconclusive", "the notebook failed: ValueError: no")
+    assert (result["outcome"], result["reason"]) == ("undecided", "the notebook failed: ValueError: no")
     assert result["metrics"] == {}
     assert (files.figures_dir() / "fedeq" / f"{ITEM.stem}.json").read_bytes() == committed
 
@@ -258,4 +271,4 @@ def test_what_is_older_than_its_notebook_says_so():
     file.write_text(json.dumps(results.read_result(file) | {"notebook_hash": "another"}))
     results.mark_stale(ITEM)
     result = results.read_result(file)
-    assert (result["stale"], result["verdict"]) == (True, "inconclusive")
+    assert (result["stale"], result["outcome"], result["word"]) == (True, "undecided", "undecided")

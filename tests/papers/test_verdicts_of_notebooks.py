@@ -1,7 +1,7 @@
 """Nothing is confirmed by accident: every training notebook, with runs that diverged and with runs of no rounds.
 
 The notebooks' cells run here as they stand, but nothing is trained: `run_all` gives made-up histories. None may raise,
-and each must say `inconclusive`. What each drew has every marker and line in a legend.
+and each must say `undecided`. What each drew has every marker and line in a legend.
 """
 
 import json
@@ -126,7 +126,7 @@ def test_what_was_not_trained_confirms_nothing(item, nothing_trained, monkeypatc
                 if saved:
                     break
         (options,) = saved
-        assert options["verdict"].verdict == "inconclusive", options["verdict"].reason
+        assert options["verdict"].outcome == "undecided", options["verdict"].reason
         assert options["verdict"].reason
         assert unlabelled(drawn[0]) == []
         assert drawn[0].get_figwidth() <= style.WIDTH

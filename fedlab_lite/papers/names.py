@@ -1,0 +1,55 @@
+"""Display names: what a sentence or a table says in place of a key such as `motion_ring_0.3/deprl`."""
+
+import re
+
+from fedlab_lite.plots import look
+
+WORDS = {  # of the parts of a key
+    **{"fashion": "Fashion-MNIST", "fmnist": "Fashion-MNIST", "cifar10": "CIFAR-10", "cifar100": "CIFAR-100"},
+    **{"femnist": "FEMNIST", "harbox": "HARBox", "shakespeare": "Shakespeare", "motion": "motion", "digits": "digits"},
+    **{"ring": "ring", "random": "random graph", "complete": "complete graph", "star": "star", "iid": "iid"},
+    **{"1class": "1 class", "2class": "2 classes", "cnn": "CNN", "conv": "with convolutions", "mnist": ""},
+    **{"rho": "ρ =", "nu": "ν =", "pi": "π =", "01": "0.1", "03": "0.3", "05": "0.5", "dirichlet": "Dirichlet"},
+    **{"fedf": "FedF-ADMM", "admm": "", "cmfd": "CMFD", "deq": "DEQ", "mlp": "MLP", "resnet": "ResNet"},
+    **{"personal": "personal epochs", "shared": "shared epochs", "unseen": "new clients", "weak": "weak clients (%)"},
+}
+METRICS = {
+    **{"accuracy_gap": "gap between clients", "accuracy_pooled": "pooled accuracy", "loss_training": "training loss"},
+    **{"accuracy_unseen": "accuracy of new clients", "accuracy_own": "accuracy of own models"},
+    **{"accuracy_training": "training accuracy", "accuracy_mixed": "accuracy after mixing"},
+    **{"accuracy_trained": "accuracy after local training", "loss_own": "loss of own models"},
+}
+_KEY = re.compile(r"(?<![\w/.\\$])[a-z0-9]+(?:[_/.][a-zA-Z0-9]+)*[_/][a-zA-Z0-9_/.]*[a-zA-Z0-9]")
+
+
+def plain_name(text: str) -> str:
+    """The text with every key in it, such as a run's "column/method", in display names.
+
+    What has no known part, such as phi_i, stays.
+
+    >>> plain_name("motion_ring_0.3/deprl"), plain_name("loss of fmnist_2class_cnn/dec_fedavg at the end")
+    ('DePRL (motion, ring, 0.3)', 'loss of DecFedAvg (Fashion-MNIST, 2 classes, CNN) at the end')
+    """
+    if text == text.lower() and re.fullmatch(r"[\w./]+", text):
+        return _named(text)
+    return _KEY.sub(lambda match: _named(match[0]), text)
+
+
+def _named(key: str) -> str:
+    column, _, run = key.rpartition("/")
+    if column.count("/") and run in ("accuracy", "gap", "loss"):  # a metric of a run
+        return f"{_named(column)}, {run}"
+    words = _of(run)
+    return f"{words} ({', '.join(filter(None, map(_of, column.split('/'))))})" if column else words
+
+
+def _of(part: str) -> str:
+    """One part of a key: an algorithm's label, a metric, or its tokens in words."""
+    label = look(part)["label"]
+    if label != part or part in METRICS:
+        return METRICS.get(part, label)
+    tokens = part.split("_")
+    if not any(token in WORDS for token in tokens):
+        return part
+    words = ", ".join(word for token in tokens if (word := WORDS.get(token, token)))
+    return words.replace("=, ", "= ")

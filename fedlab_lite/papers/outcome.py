@@ -1,0 +1,128 @@
+"""`Verdict`, and the one rule that makes it from comparisons; `papers.verdicts` makes the comparisons."""
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from fedlab_lite.papers.statistics import LEVEL, Comparison, holm
+
+OUTCOMES = ("agrees", "differs", "undecided", "misprint")
+WORDS = 40  # the most words of a reason
+FACTS = 3  # the most counted numbers in one
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The outcome of comparisons, and the sentence that gives the reason; `readings` of the paper beside it.
+
+    Example:
+      >>> found = decide([Comparison("parameters 737,214", 0.0, fact=True)], like="printed")
+      >>> found.outcome, found.reason
+      ('agrees', 'parameters 737,214; 1 of 1 as printed')
+    """
+
+    outcome: str
+    reason: str
+    comparisons: tuple[Comparison, ...] = ()
+    cause: str = ""  # why it differs, if that is known
+    like: str = "claimed"  # the word in "3 of 4 as claimed"
+    readings: Mapping[str, "Verdict"] = field(default_factory=dict)
+
+    def _repr_markdown_(self) -> str:
+        return f"**{self.outcome}**: {self.reason}"
+
+
+def decide(comparisons: Iterable[Comparison], *, like: str = "claimed", cause: str = "") -> Verdict:
+    """The verdict on all comparisons of a claim, each at the level that Holm's method leaves it.
+
+    It agrees if every comparison is surely as claimed, and differs if one is surely not; else it is undecided.
+    """
+    found = tuple(comparisons)
+    about = {"comparisons": found, "cause": cause, "like": like}
+    if not found:
+        return Verdict("undecided", "nothing was compared", **about)
+    sure = [p < LEVEL for p in adjusted_p(found)]
+    against = [each for each, known in zip(found, sure, strict=True) if known and not each.holds]
+    unsure = [each for each, known in zip(found, sure, strict=True) if not known]
+    outcome = "differs" if against else "undecided" if unsure else "agrees"
+    told, trained = _deciding(against, unsure, found), [each for each in found if each.fact is None]
+    alike = [each.words() for each in against or found if each.fact is not None]
+    words = ", ".join(alike[:FACTS]) if told.fact is not None and not told.obstacle else told.words()
+    if outcome == "undecided" and not told.obstacle and math.isfinite(seen := told.visible(len(trained))):
+        words += f", within error (visible: {told.number(seen).lstrip('+')})"
+    holding = sum(known and each.holds for each, known in zip(found, sure, strict=True))
+    clauses = [words, f"{holding} of {len(found)} as {like}", cause if outcome == "differs" else ""]
+    return Verdict(outcome, shortened("; ".join(filter(None, clauses))), **about)
+
+
+def _deciding(against: list[Comparison], unsure: list[Comparison], found: tuple[Comparison, ...]) -> Comparison:
+    """The comparison that a sentence tells: the worst against the claim, else what keeps it open, else the closest."""
+    if against:
+        return min(against, key=lambda each: each.margin if math.isfinite(each.margin) else -math.inf)
+    return max(unsure or found, key=lambda each: (bool(each.obstacle), each.p))
+
+
+def adjusted_p(comparisons: Iterable[Comparison]) -> list[float]:
+    """Holm's p value of each comparison; counted facts need no correction and take no part in it."""
+    found = list(comparisons)
+    rest = iter(holm([each.p for each in found if each.fact is None]))
+    return [each.p if each.fact is not None else next(rest) for each in found]
+
+
+def together(*verdicts: Verdict) -> Verdict:
+    """One verdict on all comparisons of several, with Holm's correction over all of them.
+
+    A misprint stays one if nothing that was trained differs.
+    """
+    if not verdicts:
+        return Verdict("undecided", "nothing was compared")
+    outcomes = {each.outcome for each in verdicts}
+    causes = dict.fromkeys(each.cause for each in verdicts if each.cause and each.outcome in ("differs", "misprint"))
+    comparisons = [comparison for each in verdicts for comparison in each.comparisons]
+    found = decide(comparisons, like=verdicts[0].like, cause="; ".join(causes))
+    if "misprint" in outcomes and "differs" not in outcomes:
+        return replace(found, outcome="misprint")
+    bare = next((each for each in verdicts if not each.comparisons), None)  # it did not run, or lacks its premise
+    if bare and found.outcome != "differs":
+        return replace(found, outcome="undecided", reason=bare.reason)
+    return found
+
+
+def given(premise: Verdict, verdict: Verdict) -> Verdict:
+    """Return the verdict if its premise agrees; otherwise undecided."""
+    if premise.outcome == "agrees":
+        return verdict
+    return Verdict("undecided", shortened(f"says nothing without its premise: {premise.reason}"))
+
+
+def kindest(readings: Mapping[str, Verdict]) -> Verdict:
+    """The verdict of the reading of the paper that comes out best for it, with all readings beside it.
+
+    Args:
+      readings: what was tried -> its verdict: "words", "reference code", "proof", ...
+
+    >>> no, yes = (decide([Comparison("rows", 0.0, fact=fact)]) for fact in (False, True))
+    >>> found = kindest({"words": no, "reference code": yes})
+    >>> found.outcome, found.reason
+    ('agrees', 'rows; 1 of 1 as claimed; read as reference code (1 of 2 readings)')
+    """
+    if not readings:
+        return Verdict("undecided", "no reading was tried")
+    order = ("agrees", "misprint", "undecided", "differs")
+    name, best = min(readings.items(), key=lambda each: order.index(each[1].outcome))
+    alike = sum(each.outcome == best.outcome for each in readings.values())
+    reason = shortened(f"{best.reason}; read as {name} ({alike} of {len(readings)} readings)")
+    return replace(best, reason=reason, readings=dict(readings))
+
+
+def shortened(reason: str) -> str:
+    """The reason in at most `WORDS` words: clauses at its end are left out, then words.
+
+    >>> shortened("a " * 30 + "b; c; " + "d " * 20).endswith("b; c")
+    True
+    """
+    clauses = list(dict.fromkeys(reason.split("; ")))
+    while len(clauses) > 1 and len(" ".join(clauses).split()) > WORDS:
+        clauses.pop()
+    words = "; ".join(clauses).split()
+    return " ".join(words) if len(words) <= WORDS else f"{' '.join(words[: WORDS - 1])} …"

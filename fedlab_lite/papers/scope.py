@@ -1,0 +1,214 @@
+"""How close to the paper a result is, and so what may be said of the paper.
+
+| scope      | means                                                     | words for agrees, differs        |
+| ---        | ---                                                       | ---                              |
+| `counted`  | printed text or arithmetic; nothing is trained            | reproduced, contradicted         |
+| `paper`    | the paper's data, network, sizes, rounds and step sizes   | reproduced, contradicted         |
+| `reduced`  | the paper's data and network, smaller                     | agrees here, differs here        |
+| `stand-in` | other data or another network                             | agrees here, differs here        |
+
+Scope and distance come from the settings of the runs and of the preset `paper`; nobody types them. At `quick` a result
+is `seen`: it says nothing of the paper.
+"""
+
+import itertools
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import fields, replace
+from typing import Any
+
+import numpy as np
+
+from fedlab_lite.algorithms import algorithm_defaults
+from fedlab_lite.engine import History
+from fedlab_lite.nn import model_defaults
+from fedlab_lite.papers import presets
+from fedlab_lite.papers.names import plain_name
+from fedlab_lite.papers.outcome import Verdict, adjusted_p, decide, kindest, shortened
+from fedlab_lite.papers.presets import Item
+from fedlab_lite.papers.statistics import Comparison
+from fedlab_lite.runs import Settings
+from fedlab_lite.util import InputError
+
+SCOPES = ("counted", "paper", "reduced", "stand-in")
+FIRM = {"agrees": "reproduced", "differs": "contradicted"}  # at scope counted and paper
+HERE = {"agrees": "agrees here", "differs": "differs here"}
+WORDS = ("reproduced", "contradicted", "agrees here", "differs here", "undecided", "misprint", "seen")
+APART = 5.0  # points between two rivals in print, from which on their order is a regime
+
+
+def distance(item: Item, runs: Iterable[Settings]) -> dict[str, dict[str, list]]:
+    """The settings in which runs differ from the paper's: field -> the values 'here' and 'paper'.
+
+    A field of the preset `paper` whose values include all of ours does not count. Of seeds the number counts; fewer
+    than the paper's are no difference of setting, and uncertainty has them.
+    """
+    here, paper = list(runs), list(presets.settings(*item, "paper").values())
+    found = {}
+    for name in (each.name for each in fields(Settings) if each.name not in ("seeds", "eval_every", "data_seed")):
+        for part, ours, theirs in _parts(name, here, paper):
+            if ours - theirs:
+                found[part] = {"here": _listed(ours), "paper": _listed(theirs)}
+    return found
+
+
+def _parts(name: str, here: list[Settings], paper: list[Settings]):
+    """A field with its values on both sides; options of a model or algorithm that both have one by one."""
+    if not name.endswith("_options"):
+        yield name, *({getattr(run, name) for run in runs} for runs in (here, paper))
+        return
+    kind = name.removesuffix("_options")
+
+    defaults = model_defaults if kind == "model" else algorithm_defaults
+    both = {getattr(run, kind) for run in here} & {getattr(run, kind) for run in paper}
+
+    def options(runs: list[Settings]) -> dict[str, set]:
+        result: dict[str, set] = {}
+        for run in (run for run in runs if getattr(run, kind) in both):
+            for option, value in (defaults(getattr(run, kind)) | dict(getattr(run, name))).items():
+                result.setdefault(f"{getattr(run, kind)}.{option}", set()).add(value)
+        return result
+
+    ours, theirs = options(here), options(paper)
+    for option in ours:
+        yield option, ours[option], theirs[option]
+
+
+def _listed(values: Iterable[Any]) -> list:
+    return sorted(values, key=lambda value: (value is not None, isinstance(value, str), str(value)))
+
+
+def scope_of(item: Item, preset: str, verdict: Verdict, runs: Iterable[Settings]) -> str:
+    """The scope of a verdict from its comparisons and from the settings of its runs."""
+    runs = list(runs)
+    if verdict.comparisons and all(each.fact is not None for each in verdict.comparisons) and not runs:
+        return "counted"
+    if not runs:  # a notebook that draws or trains in its own cells
+        return "paper" if preset == "paper" else "stand-in"
+    apart = distance(item, runs)
+    if not apart:
+        return "paper"
+    return "stand-in" if {"dataset", "model"} & apart.keys() else "reduced"
+
+
+def check(result: Mapping[str, Any]) -> None:
+    """Raise `InputError` where a result claims a scope or a word that its own numbers do not allow."""
+    scope, apart = result["scope"], result["distance"]
+    if scope == "paper" and apart:
+        raise InputError(f"scope 'paper', but {', '.join(sorted(apart))} are not the paper's")
+    if result["word"] in FIRM.values() and scope not in ("counted", "paper"):
+        raise InputError(f"{result['word']!r} is a word for scope counted and paper, not {scope!r}")
+
+
+def word(outcome: str, scope: str, preset: str, readings: Mapping[str, Verdict]) -> str:
+    """What is said of the paper.
+
+    `reproduced` and `contradicted` need all readings of the paper to come out alike.
+
+    >>> word("agrees", "stand-in", "laptop", {}), word("agrees", "paper", "paper", {})
+    ('agrees here', 'reproduced')
+    """
+    if preset == "quick" and scope != "counted":
+        return "seen"
+    firm = scope in ("counted", "paper") and all(each.outcome == outcome for each in readings.values())
+    return (FIRM if firm else HERE).get(outcome, outcome)
+
+
+def judge(
+    item: Item,
+    preset: str,
+    verdict: Verdict,
+    histories: Mapping[str, History],
+    printed: Iterable[Mapping],
+    also: Mapping[str, Verdict],
+) -> tuple[Verdict, dict[str, Verdict], str]:
+    """The verdict and those on what is also asked, after the checks that stand before an outcome, and the scope.
+
+    Checks: no comparison may change sides over the rounds that the paper still has; the paper's rivals come out in the
+    paper's order; and the rule, applied to the printed table, agrees. They can only make an outcome undecided.
+    """
+    runs = [run.settings for run in histories.values() if run.settings]
+    scope = scope_of(item, preset, verdict, runs)
+    if preset == "quick" or scope == "counted":
+        return verdict, dict(also), scope
+    longest: dict[str, int] = {}  # rounds of the paper, by data; '': the most
+    for run in presets.settings(*item, "paper").values():
+        for data in (run.dataset, ""):
+            longest[data] = max(longest.get(data, 0), run.num_rounds)
+    rows = [row for row in printed if "accuracy" in row["name"] + row["where"] and not row["name"].endswith("±")]
+    other = regime(histories, rows, item.paper.removeprefix("fl_"))
+
+    def checked(each: Comparison) -> Comparison:
+        run = histories.get(each.pair[0]) if each.pair else None
+        data = run.settings.dataset if run and run.settings else ""
+        left = longest.get(data, longest.get("", 0)) - each.rounds
+        return replace(each, obstacle=each.obstacle or other.get(data, "")).after(max(left, 0))
+
+    def after(found: Verdict) -> Verdict:
+        if found.outcome not in FIRM or not found.comparisons:
+            return found
+        return decide(map(checked, found.comparisons), like=found.like, cause=found.cause)
+
+    also = {name: after(each) for name, each in also.items()}
+    readings = {name: after(each) for name, each in verdict.readings.items()}
+    verdict = kindest(readings) if readings else after(verdict)
+    doubts = self_check(verdict.comparisons, rows)
+    if doubts and verdict.outcome in FIRM:
+        verdict = replace(verdict, outcome="undecided", reason=shortened(f"{doubts[0]}; {verdict.reason}"))
+    return verdict, also, scope
+
+
+def _by_method(rows: Iterable[Mapping]) -> dict[str, dict[str, float]]:
+    """Accuracies named 'column/method', by method and column."""
+    found: dict[str, dict[str, float]] = {}
+    for row in rows:
+        column, _, method = row["name"].removesuffix("/accuracy").rpartition("/")
+        found.setdefault(method, {})[column] = row["value"]
+    return found
+
+
+def regime(histories: Mapping[str, History], rows: Iterable[Mapping], own: str) -> dict[str, str]:
+    """Data on which two rivals stand the other way round than in the printed table, with a sentence each.
+
+    A pair counts that stands one way in every printed column, by `APART` points on average, and here the other way by
+    more than a point. `own`: the paper's method, which is what the claim is about.
+    """
+    printed, here = _by_method(rows), {}
+    for name, run in histories.items():
+        if run.settings and run.headline == "accuracy" and np.isfinite(run.final()).all():
+            column, _, method = name.rpartition("/")
+            here.setdefault(run.settings.dataset, {}).setdefault(method, {})[column] = 100 * float(run.final().mean())
+    found = {}
+    for dataset, methods in here.items():
+        rivals = [method for method in printed if method in methods and not method.startswith(own)]
+        for better, worse in itertools.permutations(rivals, 2):
+            gaps, ours = (_gaps(table[better], table[worse]) for table in (printed, methods))
+            if gaps and ours and min(gaps) > 0 and np.mean(gaps) >= APART and np.mean(ours) < -1:
+                pair = f"{plain_name(better)} is {np.mean(ours):+.0f} points from {plain_name(worse)}"
+                found[dataset] = f"another regime: on {plain_name(dataset)} {pair}, in print {np.mean(gaps):+.0f}"
+    return found
+
+
+def _gaps(one: Mapping[str, float], other: Mapping[str, float]) -> list[float]:
+    return [one[column] - other[column] for column in one if column in other]
+
+
+def self_check(comparisons: Iterable[Comparison], rows: Iterable[Mapping]) -> list[str]:
+    """Where a comparison of two methods does not hold in the printed table itself, a sentence each."""
+    printed, found = _by_method(rows), {}
+    for each in comparisons:
+        if each.pair and each.metric == "accuracy":
+            left, right = (printed.get(name.rpartition("/")[2], {}) for name in each.pair)
+            for column in left.keys() & right.keys():
+                gap = left[column] - right[column]
+                if (gap - each.asked) * (1 if each.above else -1) < 0 and math.isfinite(gap):
+                    pair = " against ".join(plain_name(name.rpartition("/")[2]) for name in each.pair)
+                    found[pair] = f"the printed table itself has {pair} at {gap:+.1f} ({plain_name(column)})"
+    return list(found.values())
+
+
+def recorded(verdict: Verdict) -> dict[str, Any]:
+    """The comparisons of a verdict for a result's JSON, by name."""
+    adjusted = adjusted_p(verdict.comparisons)
+    tests = sum(each.fact is None for each in verdict.comparisons)
+    return {each.name: each.record(p, tests) for each, p in zip(verdict.comparisons, adjusted, strict=True)}
