@@ -19,6 +19,7 @@ METRICS = {
     **{"accuracy_training": "training accuracy", "accuracy_mixed": "accuracy after mixing"},
     **{"accuracy_trained": "accuracy after local training", "loss_own": "loss of own models"},
 }
+MOMENTS = {"mixed": "after mixing", "trained": "after local training"}  # of a round, at which a method is judged
 _KEY = re.compile(r"(?<![\w/.\\$])[a-z0-9]+(?:[_/.][a-zA-Z0-9]+)*[_/][a-zA-Z0-9_/.]*[a-zA-Z0-9]")
 
 
@@ -29,6 +30,8 @@ def plain_name(text: str) -> str:
 
     >>> plain_name("motion_ring_0.3/deprl"), plain_name("loss of fmnist_2class_cnn/dec_fedavg at the end")
     ('DePRL (motion, ring, 0.3)', 'loss of DecFedAvg (Fashion-MNIST, 2 classes, CNN) at the end')
+    >>> plain_name("motion_ring_0.3/dpsgd/mixed")
+    'D-PSGD (motion, ring, 0.3), after mixing'
     """
     if text == text.lower() and re.fullmatch(r"[\w./]+", text):
         return _named(text)
@@ -37,8 +40,8 @@ def plain_name(text: str) -> str:
 
 def _named(key: str) -> str:
     column, _, run = key.rpartition("/")
-    if column.count("/") and run in ("accuracy", "gap", "loss"):  # a metric of a run
-        return f"{_named(column)}, {run}"
+    if "/" in column and run in ("accuracy", "gap", "loss", *MOMENTS):  # a metric of a run
+        return f"{_named(column)}, {MOMENTS.get(run, run)}"
     words = _of(run)
     return f"{words} ({', '.join(filter(None, map(_of, column.split('/'))))})" if column else words
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from fedlab_lite.papers import notebooks, results
 from fedlab_lite.papers import presets as papers
-from fedlab_lite.papers.names import plain_name
+from fedlab_lite.papers.names import MOMENTS, plain_name
 from fedlab_lite.papers.presets import Item
 from fedlab_lite.papers.scope import WORDS
 from fedlab_lite.util import InputError, files
@@ -40,14 +40,18 @@ def interval(metric: Mapping[str, Any]) -> str:
 def numbers(result: Result) -> list[tuple[str, str, str]]:
     """Name, our value and published value of each metric that a result shows (–: the paper prints none).
 
-    Shown are the metrics that the notebook chose; if it chose none, the first ones.
+    Shown are the metrics that the notebook chose; if it chose none, the first ones. A method without a server has a row
+    for each moment of a round at which it was judged.
     """
     printed = {row["name"]: row for row in result["published"]}
     chosen = result["shown"] or sorted(result["metrics"], key=lambda name: name not in printed)[: results.SHOWN]
-    return [
-        (name, interval(result["metrics"][name]), _number(printed[name]["value"]) if name in printed else "–")
-        for name in chosen
-    ]
+    rows = []
+    for name in chosen:
+        moments = [f"{name}/{moment}" for moment in MOMENTS if f"{name}/{moment}" in result["metrics"]]
+        for each in moments or [name]:
+            value = _number(printed[name]["value"]) if name in printed else "–"
+            rows.append((each, interval(result["metrics"][each]), value))
+    return rows
 
 
 def title(item: Item) -> tuple[str, str]:
@@ -155,7 +159,7 @@ def _distance(result: Result) -> list[str]:
         return []
 
     def told(values: list) -> str:
-        shown = ["all" if value is None else _number(value) for value in values]
+        shown = ["all" if value is None else plain_name(_number(value)) for value in values]
         return ", ".join(shown if len(shown) <= 4 else [*shown[:3], "…"]) or "–"
 
     rows = [

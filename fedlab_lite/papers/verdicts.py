@@ -21,13 +21,12 @@ import numpy as np
 
 from fedlab_lite.engine import History
 from fedlab_lite.papers import statistics
-from fedlab_lite.papers.names import plain_name
+from fedlab_lite.papers.names import MOMENTS, plain_name
 from fedlab_lite.papers.outcome import Verdict, decide, given, kindest, shortened, together
 from fedlab_lite.papers.statistics import Comparison
 from fedlab_lite.runs import moment_of
 
 __all__ = ("change", "compare", "derived", "given", "kindest", "observed", "settled", "table", "together", "trained")
-MOMENTS = {"mixed": "after mixing", "trained": "after local training"}
 CLEARLY = 0.02  # share above the majority baseline; a number of standard errors is also required
 LEARNT_ERRORS = 3  # standard errors above the majority baseline
 
