@@ -13,7 +13,12 @@ WORDS = {  # of the parts of a key
     **{"fedf": "FedF-ADMM", "admm": "", "cmfd": "CMFD", "deq": "DEQ", "mlp": "MLP", "resnet": "ResNet"},
     **{"personal": "personal epochs", "shared": "shared epochs", "unseen": "new clients", "weak": "weak clients (%)"},
 }
+RUNS = {"random": "random", "shared": "shared θ", "own": "own θ"}  # as a run, not as part of a column
 METRICS = {
+    **{"times_smaller": "times smaller", "size_reduction_percent": "parameters saved (%)"},
+    **{"cohort_size": "clients per round", "classes_per_client": "classes per client", "by_label": "by label"},
+    **{"memory_order": "growth of memory with depth", "sum_grad_theta": "norm of the sum of gradients"},
+    **{"message_bytes": "bytes per message", "ratio_to_deepest": "deepest network over FeDEQ's"},
     **{"accuracy_gap": "gap between clients", "accuracy_pooled": "pooled accuracy", "loss_training": "training loss"},
     **{"accuracy_unseen": "accuracy of new clients", "accuracy_own": "accuracy of own models"},
     **{"accuracy_training": "training accuracy", "accuracy_mixed": "accuracy after mixing"},
@@ -42,7 +47,8 @@ def _named(key: str) -> str:
     column, _, run = key.rpartition("/")
     if "/" in column and run in ("accuracy", "gap", "loss", *MOMENTS):  # a metric of a run
         return f"{_named(column)}, {MOMENTS.get(run, run)}"
-    words = _of(run)
+    words = RUNS.get(run) if column else None
+    words = words or _of(run)
     return f"{words} ({', '.join(filter(None, map(_of, column.split('/'))))})" if column else words
 
 

@@ -49,7 +49,7 @@ def decide(comparisons: Iterable[Comparison], *, like: str = "claimed", cause: s
     alike = [each.words() for each in against or found if each.fact is not None]
     words = ", ".join(alike[:FACTS]) if told.fact is not None and not told.obstacle else told.words()
     if outcome == "undecided" and not told.obstacle and math.isfinite(seen := told.visible(len(trained))):
-        words += f", within error (visible: {told.number(seen).lstrip('+')})"
+        words += f", within error (visible: {told.number(seen).lstrip('+')})" if seen else ", the same throughout"
     holding = sum(known and each.holds for each, known in zip(found, sure, strict=True))
     clauses = [words, f"{holding} of {len(found)} as {like}", cause if outcome == "differs" else ""]
     return Verdict(outcome, shortened("; ".join(filter(None, clauses))), **about)

@@ -162,9 +162,12 @@ def _distance(result: Result) -> list[str]:
         shown = ["all" if value is None else plain_name(_number(value)) for value in values]
         return ", ".join(shown if len(shown) <= 4 else [*shown[:3], "…"]) or "–"
 
+    def field(name: str) -> str:
+        kind, _, option = name.rpartition(".")
+        return f"{plain_name(kind)}: {option}" if kind else FIELDS.get(name, plain_name(name))
+
     rows = [
-        f"| {FIELDS.get(name, plain_name(name))} | {told(each['here'])} | {told(each['paper'])} |"
-        for name, each in result["distance"].items()
+        f"| {field(name)} | {told(each['here'])} | {told(each['paper'])} |" for name, each in result["distance"].items()
     ]
     return ["| distance | here | paper |", "| --- | --- | --- |", *rows, ""]
 

@@ -8,8 +8,9 @@
 | `misprint`  | counted: printed numbers contradict each other or what they describe                          |
 
 Comparisons are paired by seed. Their p values are two-sided and corrected by Holm's method over all comparisons of a
-claim. So methods that are equal get either word in at most 5 % of claims. `papers.scope` says how close to the paper
-the runs are, and so which word may be used of the paper. No function here raises an error because of what it finds.
+claim. So within one reading of a paper, methods that are equal get either word in at most 5 % of claims. The kindest
+reading is told, which favours the paper. `papers.scope` says how close to the paper the runs are, and so which word may
+be used of the paper. No function here raises an error because of what it finds.
 """
 
 import math
@@ -121,6 +122,8 @@ def trained(histories: Mapping[str, History]) -> list[str]:
             found.append(f"{name} diverged")
         elif statistics.is_share(run.headline) and not math.isfinite(run.constant):
             found.append(f"{name} has no majority baseline to be held against")
+        elif not statistics.finite(run.final(run.headline)):
+            found.append(f"{name} was not evaluated in its last rounds")
         else:
             found += _learnt(name, run)
     return found
