@@ -47,8 +47,7 @@ def _named(key: str) -> str:
     column, _, run = key.rpartition("/")
     if "/" in column and run in ("accuracy", "gap", "loss", *MOMENTS):  # a metric of a run
         return f"{_named(column)}, {MOMENTS.get(run, run)}"
-    words = RUNS.get(run) if column else None
-    words = words or _of(run)
+    words = (RUNS.get(run) if column else None) or _of(run)
     return f"{words} ({', '.join(filter(None, map(_of, column.split('/'))))})" if column else words
 
 

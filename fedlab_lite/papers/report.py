@@ -97,10 +97,9 @@ def verdict_of(result: Result | None) -> str:
 
 
 def claim_of(item: Item) -> str:
-    """The claim: the paper's sentence, where it stands, and ours where the paper has none."""
+    """The paper's sentence, and where it stands."""
     about = papers.item(*item)
-    quoted = f"“{about['quote']}” ({about['where']})" if "quote" in about else ""
-    return f"> {quoted}" if quoted else f"Claim: {about['claim']}."
+    return f"> “{about['quote']}” ({about['where']})"
 
 
 def groups(found: Mapping[Item, Result]) -> list[set[Item]]:

@@ -15,6 +15,7 @@ import itertools
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import fields, replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -37,13 +38,19 @@ WORDS = ("reproduced", "contradicted", "agrees here", "differs here", "undecided
 APART = 5.0  # points between two rivals in print, from which on their order is a regime
 
 
+@cache
+def _paper(item: Item) -> tuple[Settings, ...]:
+    """The runs of an item at the paper's settings."""
+    return tuple(presets.settings(*item, "paper").values())
+
+
 def distance(item: Item, runs: Iterable[Settings]) -> dict[str, dict[str, list]]:
     """The settings in which runs differ from the paper's: field -> the values 'here' and 'paper'.
 
     A field of the preset `paper` whose values include all of ours does not count. Of seeds the number counts; fewer
     than the paper's are no difference of setting, and uncertainty has them.
     """
-    here, paper = list(runs), list(presets.settings(*item, "paper").values())
+    here, paper = list(runs), list(_paper(item))
     found = {}
     for name in (each.name for each in fields(Settings) if each.name not in ("seeds", "eval_every", "data_seed")):
         for part, ours, theirs in _parts(name, here, paper):
@@ -58,7 +65,6 @@ def _parts(name: str, here: list[Settings], paper: list[Settings]):
         yield name, *({getattr(run, name) for run in runs} for runs in (here, paper))
         return
     kind = name.removesuffix("_options")
-
     defaults = model_defaults if kind == "model" else algorithm_defaults
     both = {getattr(run, kind) for run in here} & {getattr(run, kind) for run in paper}
 
@@ -132,7 +138,7 @@ def judge(
     if preset == "quick" or scope == "counted":
         return verdict, dict(also), scope
     longest: dict[str, int] = {}  # rounds of the paper, by data; '': the most
-    for run in presets.settings(*item, "paper").values():
+    for run in _paper(item):
         for data in (run.dataset, ""):
             longest[data] = max(longest.get(data, 0), run.num_rounds)
     rows = [row for row in printed if "accuracy" in row["name"] + row["where"] and not row["name"].endswith("±")]
