@@ -10,7 +10,7 @@ import pytest
 from jaxtyping import install_import_hook
 
 # In tests every call of these checks its annotations, types and shapes. To be said before their import.
-ENGINE = ("averaging", "channel", "devices", "evaluation", "graphs", "local", "mixing", "problem", "task")
+ENGINE = ("averaging", "channel", "clients", "devices", "evaluation", "graphs", "local", "mixing", "problem", "task")
 CHECKED = ("deq", *(f"engine.{name}" for name in ENGINE))
 install_import_hook(
     [f"fedlab_lite.{name}" for name in CHECKED],

@@ -6,6 +6,7 @@
 from fedlab_lite.engine.algorithm import Algorithm, Models, numbers_of, optimizers_of
 from fedlab_lite.engine.averaging import FUSIONS, average, fusion_weights
 from fedlab_lite.engine.channel import Channel
+from fedlab_lite.engine.clients import for_clients, rows_of
 from fedlab_lite.engine.curves import Progress
 from fedlab_lite.engine.devices import broadcast, combine, put_on_devices, replicated, to_host
 from fedlab_lite.engine.evaluation import (
@@ -17,8 +18,9 @@ from fedlab_lite.engine.evaluation import (
     message_count,
 )
 from fedlab_lite.engine.graphs import GRAPHS, Graph, make_graph
+from fedlab_lite.engine.groups import in_groups
 from fedlab_lite.engine.history import History
-from fedlab_lite.engine.local import Batch, ClientData, fit_head, for_clients, in_chunks, local_train, rows_of
+from fedlab_lite.engine.local import Batch, ClientData, fit_head, in_chunks, local_train
 from fedlab_lite.engine.mixing import check_mixing, mix, spectral_gap
 from fedlab_lite.engine.privacy import epsilon_of, gaussian_noise_multiplier, noise_multiplier_for
 from fedlab_lite.engine.problem import Problem, RoundContext

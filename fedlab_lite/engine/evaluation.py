@@ -12,8 +12,9 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Shaped
 
 from fedlab_lite.engine.channel import counting
+from fedlab_lite.engine.clients import rows_of
 from fedlab_lite.engine.devices import to_host
-from fedlab_lite.engine.local import ClientData, in_chunks, rows_of
+from fedlab_lite.engine.local import ClientData, in_chunks
 from fedlab_lite.engine.problem import Problem, RoundContext
 from fedlab_lite.engine.task import check_labels
 from fedlab_lite.util import InputError, choose
@@ -75,13 +76,13 @@ def evaluate(
     test = ClientData(data.test_x, data.test_y, data.test_size)
     train = () if predictor is None else (ClientData(data.x, data.y, data.size),)
     if not data.common_test:
-        return problem.for_clients(judge, test, own, train, shared=(shared, predictor))
+        return problem.for_clients(judge, test, own, train, shared=(shared, predictor), sizes=test.size, judging=True)
 
     def judge_alike(client, own: dict, train: tuple, test: ClientData, *shared):
         return judge(test, own, train, *shared)
 
     clients, test = jnp.arange(problem.num_clients), rows_of(test, 0)
-    return problem.for_clients(judge_alike, clients, own, train, shared=(test, shared, predictor))
+    return problem.for_clients(judge_alike, clients, own, train, shared=(test, shared, predictor), judging=True)
 
 
 def majority_baseline(problem: Problem) -> tuple[float, dict[str, int]]:

@@ -35,7 +35,8 @@ class History:
     - `constant`: the headline of the majority baseline (always predicting the commonest class; text: the commonest
       character); nan where the task has none.
     - `test_labels`: how many labels are judged: 'all', and for a typical client, 'a client'.
-    - `device`: the hardware.
+    - `device`: the hardware, and how it computed: `precision` of matrix products (see `fl.setup`), `executor` of clients,
+      and `clients_at_once` where they are batched (see `engine.for_clients`).
     - `trajectories_at_once`: how many seeds or members of a sweep one program batched. Above 1, numbers may differ in
       their last bits from those of a single one.
 
@@ -66,6 +67,9 @@ class History:
     headline: str = "accuracy"
     constant: float = math.nan
     test_labels: dict[str, int] = field(default_factory=dict)
+    precision: str = "float32"
+    executor: str = "map"
+    clients_at_once: int | None = None
     trajectories_at_once: int = 1
     settings: Any = None  # the `Settings` of a run; None: `train` made it from objects
 
@@ -162,6 +166,8 @@ class History:
             diverged=tuple(diverged for part in parts for diverged in part.diverged),
             seconds=round(sum(part.seconds for part in parts), 3),
             device=", ".join(sorted({part.device for part in parts})),
+            precision=", ".join(sorted({part.precision for part in parts})),
+            executor=", ".join(sorted({part.executor for part in parts})),
             trajectories_at_once=max(part.trajectories_at_once for part in parts),
             settings=settings,
         )

@@ -1,12 +1,6 @@
-"""Many clients in one compiled program: `for_clients` applies one client's function to many, `local_train` trains one.
-
-A client's function does not depend on how it is executed. `loop` is a plain Python loop, for reading and for checking;
-it compiles anew at every call. `map` runs one client after the other inside the program. `vmap` batches them. On
-several devices `map` and `vmap` distribute the clients over all devices. All agree to rounding on the same keys.
-"""
+"""One client's training: `local_train` for any params and loss, `fit_head` for a head on a fixed representation."""
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -15,10 +9,8 @@ import optax
 from jaxtyping import Array, Float, Int, Key, PyTree
 
 from fedlab_lite.data import apart, is_rows
-from fedlab_lite.engine.devices import CLIENTS, EVERYWHERE, mesh
-from fedlab_lite.util import InputError, choose
-
-EXECUTORS = ("auto", "loop", "map", "vmap")
+from fedlab_lite.engine.clients import rows_of
+from fedlab_lite.util import InputError
 
 
 class ClientData(NamedTuple):
@@ -52,68 +44,6 @@ class Batch(NamedTuple):
     key: jax.Array | None = None  # of this step, for dropout; None: none
     z0: jax.Array | None = None  # [B, ...], each row's last equilibrium; zeros: row not seen yet; None: no warm start
     budget: jax.Array | None = None  # the client's budget, see `ClientData`
-
-
-def rows_of(tree: PyTree, rows: Int[Array, "..."] | int) -> PyTree:
-    """The given rows of a tree of `[n, ...]`, or one row."""
-
-    def of(leaf):
-        return jnp.asarray(leaf[rows] if is_rows(leaf) else jnp.asarray(leaf)[rows])
-
-    return jax.tree.map(of, tree, is_leaf=is_rows)
-
-
-def for_clients(
-    fn: Callable, *stacked: PyTree, shared: tuple = (), executor: str = "auto", clients_at_once: int | None = None
-) -> PyTree:
-    """Apply `fn(*rows, *shared)` to every row (axis 0) of the `stacked` trees and stack the results.
-
-    Args:
-      fn: one client's function.
-      stacked: trees whose leaves have the clients on axis 0; pools of `Rows` are passed whole, with places into them.
-      shared: trees that are passed to every client unchanged.
-      executor: 'loop', 'map', 'vmap', or 'auto': map on CPU, vmap on an accelerator.
-      clients_at_once: how many clients a device batches with 'vmap', which decides the memory; None: all its clients.
-
-    Raises: `InputError` for an unknown executor, or fewer than one client at once.
-
-    Example:
-      >>> for_clients(lambda a, b: a * b, jnp.arange(3.0), shared=(jnp.float32(2.0),)).tolist()
-      [0.0, 2.0, 4.0]
-    """
-    choose("executor", executor, EXECUTORS)
-    if clients_at_once is not None and clients_at_once < 1:
-        raise InputError(f"clients_at_once is {clients_at_once}; it must be at least 1")
-    if executor == "auto":
-        executor = "map" if jax.default_backend() == "cpu" else "vmap"
-    stacked, pools, together = apart(stacked)
-    shared = (pools, *shared)
-    rows = stacked[0].shape[0]
-
-    def client(shared, row):
-        pools, *others = shared
-        return fn(*together(row, pools), *others)
-
-    if executor == "loop":
-        one_client = jax.jit(client)
-        results = [one_client(shared, rows_of(stacked, i)) for i in range(rows)]
-        return jax.tree.map(lambda *leaves: jnp.stack(leaves), *results)
-
-    def block(stacked, shared):
-        one = partial(client, shared)
-        if executor == "map":
-            return jax.lax.map(one, stacked)
-        at_once = clients_at_once or rows
-        return jax.vmap(one)(stacked) if at_once >= rows else jax.lax.map(one, stacked, batch_size=at_once)
-
-    devices = mesh().size
-    if devices == 1 or rows == 1:
-        return block(stacked, shared)
-    if padding := -rows % devices:  # idle slots of the last device repeat a client; their results are dropped
-        stacked = rows_of(stacked, jnp.minimum(jnp.arange(rows + padding), rows - 1))
-    everywhere = jax.shard_map(block, mesh=mesh(), in_specs=(CLIENTS, EVERYWHERE), out_specs=CLIENTS, check_vma=False)
-    result = jax.jit(everywhere)(stacked, shared)
-    return jax.tree.map(lambda leaf: leaf[:rows], result) if padding else result
 
 
 def local_train(

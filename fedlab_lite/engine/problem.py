@@ -12,9 +12,10 @@ from jaxtyping import Array, Bool, Float, Int, Key, PyTree, Shaped
 from fedlab_lite.data import Federated, apart
 from fedlab_lite.engine.averaging import average
 from fedlab_lite.engine.channel import Channel, count
+from fedlab_lite.engine.clients import for_clients
 from fedlab_lite.engine.devices import broadcast, dealt, mesh, per_row, put, take
 from fedlab_lite.engine.graphs import Graph
-from fedlab_lite.engine.local import Batch, ClientData, for_clients
+from fedlab_lite.engine.local import Batch, ClientData
 from fedlab_lite.engine.mixing import mix
 from fedlab_lite.engine.task import TASKS, check_labels
 from fedlab_lite.nn import Model
@@ -74,7 +75,8 @@ class Problem:
     channel: Channel | None = None  # what happens to messages; None: they arrive unchanged
     task: Any = field(default=None, metadata={"static": True})  # a `Task`; None: the one that the data name
     validation: Federated | None = None  # the same clients, with rows held out of training in place of test rows
-    clients_at_once: int | None = field(default=None, metadata={"static": True})  # see `for_clients`
+    clients_at_once: int | None = field(default=None, metadata={"static": True})  # in training, see `for_clients`
+    judged_at_once: int | None = field(default=None, metadata={"static": True})  # the same when they are judged
     judge_training: bool = field(default=False, metadata={"static": True})  # judge models on training rows as well
 
     def __post_init__(self):
@@ -143,11 +145,12 @@ class Problem:
     def for_cohort(self, fn: Callable, at: RoundContext, *stacked: PyTree, shared: tuple = ()) -> PyTree:
         """Apply `fn(data: ClientData, key, *rows, *shared)` to every client of the cohort, each with its own key."""
         data = ClientData(*self.take((self.data.x, self.data.y, self.data.size, self.data.budget), at))
-        return self.for_clients(fn, data, at.keys(), *stacked, shared=shared)
+        return self.for_clients(fn, data, at.keys(), *stacked, shared=shared, sizes=data.size)
 
-    def for_clients(self, fn: Callable, *stacked: PyTree, shared: tuple = ()) -> PyTree:
-        """Apply `engine.for_clients` with this problem's executor."""
-        return for_clients(fn, *stacked, shared=shared, executor=self.executor, clients_at_once=self.clients_at_once)
+    def for_clients(self, fn: Callable, *stacked: PyTree, judging: bool = False, **options: Any) -> PyTree:
+        """Apply `engine.for_clients` with this problem's executor, and its groups for training or for judging."""
+        at_once = self.judged_at_once if judging else self.clients_at_once
+        return for_clients(fn, *stacked, executor=self.executor, clients_at_once=at_once, **options)
 
     # --- messages ---------------------------------------------------------------------------------------------------
 

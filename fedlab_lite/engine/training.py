@@ -16,9 +16,11 @@ import jax.numpy as jnp
 
 from fedlab_lite.data import Federated, apart
 from fedlab_lite.engine.algorithm import Algorithm
+from fedlab_lite.engine.clients import executor_here
 from fedlab_lite.engine.curves import Progress, judge, over
 from fedlab_lite.engine.devices import placed, put_on_devices, replicated
 from fedlab_lite.engine.evaluation import majority_baseline, message_bytes
+from fedlab_lite.engine.groups import in_groups
 from fedlab_lite.engine.history import History
 from fedlab_lite.engine.problem import Problem
 from fedlab_lite.nn import count_params
@@ -199,6 +201,8 @@ def history_of(
         constant=constant,
         test_labels=test_labels,
         trajectories_at_once=at_once,
+        executor=executor_here(problem.executor),
+        clients_at_once=problem.clients_at_once,
         **describe_machine(),
     )
 
@@ -242,6 +246,7 @@ def train(
     plan = Plan(num_rounds, cohort_size, eval_every)
     plan.check(problem, algorithm)
     fingerprint = problem.data.fingerprint()
+    problem = in_groups(problem, algorithm, plan.clients_a_round(problem))
     on_devices = place_problem(problem)
     parts, states = [], []
     words = f"{type(algorithm).__name__} · {problem.model.name} · {problem.data.name}"

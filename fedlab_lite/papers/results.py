@@ -216,6 +216,7 @@ def _provenance(histories: Sequence[History]) -> dict[str, Any]:
     if histories:
         devices, seconds = {run.device for run in histories}, sum(run.seconds for run in histories)
         made = {"versions": histories[0].versions, "device": ", ".join(sorted(devices))}
+        made["precision"] = ", ".join(sorted({run.precision for run in histories}))
     return made | {"seconds": seconds, "package_version": made["versions"]["fedlab_lite"]}
 
 

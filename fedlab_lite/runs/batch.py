@@ -9,11 +9,21 @@ from itertools import groupby
 import jax
 import numpy as np
 
-from fedlab_lite.engine import Algorithm, History, Plan, Problem, Progress, put_on_devices, training
+from fedlab_lite.engine import (
+    Algorithm,
+    History,
+    Plan,
+    Problem,
+    Progress,
+    describe_machine,
+    in_groups,
+    put_on_devices,
+    training,
+)
 from fedlab_lite.runs import store
 from fedlab_lite.runs.build import algorithm_of, data_fingerprint
 from fedlab_lite.runs.settings import Settings
-from fedlab_lite.util import progress_bar
+from fedlab_lite.util import InputError, progress_bar
 
 Run = tuple[str, Settings, int]  # name, settings, seed
 
@@ -34,8 +44,9 @@ def train_batch(
     fingerprint = data_fingerprint(problem)
     for name, *_ in batch:
         store.agree(name)
+    problem = in_groups(problem, algorithm_of(settings), plan.clients_a_round(problem))
     problem = training.place_problem(problem)
-    saved = {run: store.load_tree(store.path(run[0], "ckpt")) for run in batch}
+    saved = {run: _checkpoint(run[0]) for run in batch}
 
     def standing(run: Run) -> int:
         checkpoint = saved[run]
@@ -86,9 +97,30 @@ class _Checkpoints:
             return
         for index, (name, each) in enumerate(zip(self.names, progress, strict=True)):
             state = training.part(states, index, len(self.names))
-            store.save_tree(store.path(name, "ckpt"), {"state": store.pack(state), "progress": vars(each)})
+            content = {"state": store.pack(state), "progress": vars(each), "made": _made()}
+            store.save_tree(store.path(name, "ckpt"), content)
         self.written = time.monotonic()
         self.cost = self.written - now
+
+
+def _made() -> dict[str, str]:
+    """What a run's last bits depend on, beside its settings."""
+    machine = describe_machine()
+    return {"device": jax.devices()[0].device_kind, "precision": machine["precision"]}
+
+
+def _checkpoint(name: str) -> dict | None:
+    """A run's checkpoint, if it has one; raises `InputError` for one of another kind of device, or precision."""
+    file = store.path(name, "ckpt")
+    found = store.load_tree(file)
+    for what, here in _made().items():
+        there = found["made"][what] if found and "made" in found else here
+        if there != here:
+            raise InputError(
+                f"{file} was written with {what} {there}, and this is {here}: continued here, the run would be of both. "
+                "Continue it there, or move the file away, or compute the run anew with `--force`"
+            )
+    return found
 
 
 def shape_of_state(problem: Problem, algorithm: Algorithm) -> dict:

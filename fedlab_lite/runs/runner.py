@@ -24,6 +24,7 @@ from fedlab_lite.runs.batch import Run, shape_of_state, train_batch
 from fedlab_lite.runs.build import algorithm_of, build_problem, data_fingerprint
 from fedlab_lite.runs.settings import Settings
 from fedlab_lite.util import InputError, MissingDataError, NotStoredError, files
+from fedlab_lite.util.jax_setup import PRECISIONS
 
 # --- what a run is called ---------------------------------------------------------------------------------------
 
@@ -88,7 +89,8 @@ def run_all(
       trajectories_at_once: seeds and members of such a sweep that one program batches. More than 1 fills an accelerator
         that a single one does not fill. It needs as many times the memory, and the last bits differ; the history
         records the number.
-      clients_at_once: how many clients an accelerator batches, see `engine.for_clients`.
+      clients_at_once: how many clients an accelerator batches; None: chosen from their sizes and the device's memory,
+        see `engine.in_groups`.
 
     Raises: `InputError`, `MissingDataError`, `CorruptFileError` (a damaged file in the store), `OutputError`;
       `NotStoredError` where FEDLAB_STORED_ONLY is set and something would have to be trained.
@@ -124,7 +126,8 @@ def run_all(
             batch = waiting[first : first + trajectories_at_once]
             problem = replace(build_problem(batch[0][1]), clients_at_once=clients_at_once)
             keep = {"checkpoint_seconds": checkpoint_seconds, "keep_state": keep_state or need_state}
-            histories |= train_batch(batch, problem, progress=progress, **keep)
+            with jax.default_matmul_precision(PRECISIONS[batch[0][1].precision]):
+                histories |= train_batch(batch, problem, progress=progress, **keep)
     return {
         name: History.stack([histories[parts[settings, seed][1]] for seed in settings.seeds], settings)
         for name, settings in runs.items()

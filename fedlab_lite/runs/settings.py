@@ -22,6 +22,7 @@ from fedlab_lite.util.fields import (
     ranged,
     rules_of,
 )
+from fedlab_lite.util.jax_setup import PRECISIONS
 
 Options = tuple[tuple, ...]  # sorted pairs (name, value)
 
@@ -84,6 +85,7 @@ class Settings:
     message_noise: float | None = like(
         Channel, "noise"
     )  # Gaussian noise on messages, its standard deviation in units of message_clip
+    precision: str = one_of("float32", *PRECISIONS)  # of matrix products on an accelerator, see `fl.setup`
     eval_every: int = ranged(1, 1)  # rounds between evaluations; the last round is always evaluated
     seeds: tuple[int, ...] = ranged(
         (0,), 0, LARGEST

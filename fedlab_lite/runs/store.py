@@ -35,6 +35,7 @@ _HEADER = b"fedlab 1 sha256 "
 
 _META = ("message_bytes", "num_params", "seconds", "data_source", "data_fingerprint", "device", "versions", "diverged")
 _META += ("seeds", "num_rounds", "about", "headline", "constant", "test_labels", "trajectories_at_once")
+_META += ("precision", "executor", "clients_at_once")
 
 
 def path(name: str, kind: str) -> Path:
@@ -202,6 +203,8 @@ def load_history(name: str) -> History | None:
         arrays["client_curves"] = curves[0]["client_curves"].astype(np.float32)
         arrays["client_curves"][:, -1] = final
     metrics = {key.removeprefix("metric "): array for key, array in arrays.items() if key.startswith("metric ")}
+    if "precision" not in meta:  # written before it was chosen: JAX's own default for the device
+        meta |= {} if "cpu" in meta["device"] else {"precision": "tf32", "executor": "vmap"}
     meta |= {"diverged": tuple(meta["diverged"]), "seeds": tuple(meta["seeds"])}
     return History(metrics=metrics, rounds=arrays["rounds"], client_curves=arrays["client_curves"], **meta)
 

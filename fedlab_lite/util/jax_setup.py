@@ -10,8 +10,9 @@ from typing import Any
 import jax
 
 import fedlab_lite
-from fedlab_lite.util import InputError, cache_dir
+from fedlab_lite.util import InputError, cache_dir, choose
 
+PRECISIONS = {"float32": "highest", "tf32": "tensorfloat32", "bfloat16": "bfloat16"}  # our names: JAX's
 FORMS = {b"x": ("zlib",), b"(": ("compression.zstd", "zstandard")}  # first byte of a compiled program: who reads it
 
 
@@ -19,6 +20,7 @@ def setup(
     *,
     devices: int | None = None,
     cache: bool | str | Path = True,
+    precision: str | None = None,
     coordinator: str | None = None,
     num_processes: int | None = None,
     process_id: int | None = None,
@@ -33,6 +35,9 @@ def setup(
         them between threads.
       cache: whether compiled programs are kept for the next process, in `$FEDLAB_CACHE/xla`; or the folder for them.
         Files there that were only partly written are removed, see `remove_damaged`.
+      precision: of matrix products and convolutions outside stored runs, which have their own
+        (`Settings.precision`): 'float32'; 'tf32', which rounds their factors to 10 bits and is faster on a GPU; or
+        'bfloat16' (7 bits). A CPU computes in float32 with each of them. None: 'float32', unless JAX was told otherwise.
       coordinator, num_processes, process_id: address (`host:port`) of process 0, how many processes compute together
         and which this one is; None: FEDLAB_COORDINATOR, FEDLAB_NUM_PROCESSES and FEDLAB_PROCESS_ID if they are set.
 
@@ -63,6 +68,10 @@ def setup(
         said.append(f"already started with {jax.local_device_count()} devices, which cannot change")
     if cache is not False and (cache is not True or config.jax_compilation_cache_dir is None):
         config.update("jax_compilation_cache_dir", str(cache_dir() / "xla" if cache is True else cache))
+    choose("precision", precision or "float32", PRECISIONS)
+    if precision or config.jax_default_matmul_precision is None:
+        config.update("jax_default_matmul_precision", PRECISIONS[precision or "float32"])
+    said.append(f"precision {precision_here()}")
     folder = config.jax_enable_compilation_cache and config.jax_compilation_cache_dir
     if folder:
         remove_damaged(Path(folder))
@@ -106,12 +115,21 @@ def _damaged(content: bytes) -> bool:
     return not content
 
 
+def precision_here() -> str:
+    """The precision of matrix products at present; a setting of JAX that has no name of ours keeps JAX's."""
+    chosen = jax.config.jax_default_matmul_precision
+    if chosen in (None, "default"):
+        return "float32" if jax.default_backend() == "cpu" else "tf32"  # a GPU's default since Ampere
+    return {"float32": "float32", **{theirs: ours for ours, theirs in PRECISIONS.items()}}.get(chosen, chosen)
+
+
 def describe_machine() -> dict[str, Any]:
-    """A dictionary of 'device' (a description) and 'versions' (of the libraries that compute)."""
+    """A dictionary of 'device' (a description), 'precision', and 'versions' (of the libraries that compute)."""
     names = ("jax", "flax", "optax", "numpy")
     versions = {name: importlib.import_module(name).__version__ for name in names}
     versions |= {"python": platform.python_version(), "fedlab_lite": fedlab_lite.__version__}
-    return {"device": f"{jax.device_count()} x {jax.devices()[0].device_kind}", "versions": versions}
+    device = f"{jax.device_count()} x {jax.devices()[0].device_kind}"
+    return {"device": device, "precision": precision_here(), "versions": versions}
 
 
 def _cores() -> int:

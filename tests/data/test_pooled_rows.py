@@ -15,7 +15,7 @@ from fedlab_lite.analysis.new_workers import redeal
 from fedlab_lite.data import Federated
 from fedlab_lite.data.pooled_rows import Rows
 from fedlab_lite.engine import Problem, in_chunks, rows_of, train
-from fedlab_lite.engine.local import EXECUTORS
+from fedlab_lite.engine.clients import EXECUTORS
 from fedlab_lite.engine.training import place_problem
 from fedlab_lite.nn import make_model
 
