@@ -117,8 +117,8 @@ def _checkpoint(name: str) -> dict | None:
         there = found["made"][what] if found and "made" in found else here
         if there != here:
             raise InputError(
-                f"{file} was written with {what} {there}, and this is {here}: continued here, the run would be of both. "
-                "Continue it there, or move the file away, or compute the run anew with `--force`"
+                f"{file} was written with {what} {there}, and this machine has {here}. A run is computed with one of "
+                "them: continue it there, move the file away, or compute the run anew with `--force`"
             )
     return found
 

@@ -37,7 +37,7 @@ def setup(
         Files there that were only partly written are removed, see `remove_damaged`.
       precision: of matrix products and convolutions outside stored runs, which have their own
         (`Settings.precision`): 'float32'; 'tf32', which rounds their factors to 10 bits and is faster on a GPU; or
-        'bfloat16' (7 bits). A CPU computes in float32 with each of them. None: 'float32', unless JAX was told otherwise.
+        'bfloat16' (7 bits). A CPU computes in float32 anyway. None: 'float32', unless JAX was told otherwise.
       coordinator, num_processes, process_id: address (`host:port`) of process 0, how many processes compute together
         and which this one is; None: FEDLAB_COORDINATOR, FEDLAB_NUM_PROCESSES and FEDLAB_PROCESS_ID if they are set.
 

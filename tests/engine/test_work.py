@@ -7,7 +7,7 @@ import pytest
 from helpers import KEY
 
 from fedlab_lite.algorithms import make_algorithm
-from fedlab_lite.data import Federated, federated
+from fedlab_lite.data import federated
 from fedlab_lite.engine import Problem
 from fedlab_lite.engine.groups import judging_step, training_step
 from fedlab_lite.engine.work import work_of
