@@ -23,9 +23,10 @@ from pathlib import Path
 RECORD = Path(__file__).with_name("numerics.json")
 ROOT = RECORD.parent.parent
 ENGINE = ("advance", "place_problem", "build_problem")  # training by rounds, and what a run is put together from
-INPUT = "Settings"  # what a run's name is made of: its values decide numbers, its code does not
+INPUT = "Settings"  # what a run's name is made of, without defaults: these and `__post_init__` decide numbers
 DATA = "federated"  # a run's name has a fingerprint of its rows, so these need no version
 PARTS = {"algorithm": "ALGORITHMS", "model": "MODELS"}  # registers whose entries have versions of their own
+RULES = ("ranged", "one_of")  # a field's default is their first argument
 IGNORED = {"annotation", "returns", "type_params", "type_comment", "ctx", "kind"}
 CHECKS = ("check", "_check", "choose")  # functions that return nothing and raise where input cannot be used
 
@@ -199,6 +200,18 @@ class Package:
             return [(module, f"{name}[{key!r}]", node) for key, node in entries.items()]
         return [(module, name, node) for node in reversed(self.modules[module].definitions[name])]
 
+    def defaults(self, place: Place) -> dict[tuple[str, str], str]:
+        """Hashes of a record's defaults, without their ranges, and of what it does with the values that it is given."""
+        module, name = place
+        hashes = {}
+        for node in self.modules[module].definitions[name][0].body:
+            if isinstance(node, ast.AnnAssign) and node.value:
+                by_rule = isinstance(node.value, ast.Call) and node.value.func.id in RULES
+                hashes[module, f"{name}.{node.target.id}"] = node.value.args[0] if by_rule else node.value
+            elif isinstance(node, ast.FunctionDef) and node.name == "__post_init__":
+                hashes[module, f"{name}.{node.name}"] = node
+        return {key: hashlib.sha256(_text(node)).hexdigest()[:16] for key, node in hashes.items()}
+
     @cached_property
     def parts(self) -> dict[str, dict[tuple[str, str], str]]:
         """Of the engine, the data, each algorithm and each model: the definitions that decide its numbers."""
@@ -207,6 +220,7 @@ class Package:
         data = self.closure(self.nodes(self.find(DATA)), without)
         engine = self.closure([node for name in ENGINE for node in self.nodes(self.find(name))], without)
         found = {"data": data, "engine": {key: value for key, value in engine.items() if key not in data}}
+        found["engine"] |= self.defaults(self.find(INPUT))
         for kind, place in registers.items():
             for name, node in self.register(place).items():
                 inside = self.closure([(place[0], f"{place[1]}[{name!r}]", node)], without)

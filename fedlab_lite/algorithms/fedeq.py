@@ -37,7 +37,8 @@ class FeDEQ(PartialPersonalisation):
     The server's step has two forms. 'mean' is the mean of the cohort's theta_i, line 4 as printed. 'argmin' minimises
     the Lagrangian (12): the mean over all clients, idle ones too, of theta_i + lambda_i / rho, as eq. (18) of the proof
     assumes. For it a client sends the change of its own theta_i + lambda_i / rho, and the server adds it to its mean.
-    The result is not a convex combination, so it is projected.
+    The result is not a convex combination, so it is projected. Both are ADMM's own step, so there is no
+    `server_optimizer`.
     """
 
     epochs: int = ranged(5, 1)  # passes of REP_UPDATE (lines 12-20) over the client's rows

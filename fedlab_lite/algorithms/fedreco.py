@@ -30,6 +30,8 @@ class FedReCo(PartialPersonalisation):
     and clips the mean of the G_i to length 10 (`server_clip`). Its lambda of 0.01, with sums over 48 rows, is 0.48 with
     means.
 
+    The server takes gradient steps of its own (`server_lr`), so there is no `server_optimizer`.
+
     The paper's own lambda and step sizes were in an appendix that we do not have. So was its variance reduction, which
     is a reconstruction here: SVRG about u_i^t on H_i alone, and G_i from all rows.
     """

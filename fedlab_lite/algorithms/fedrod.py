@@ -13,19 +13,17 @@ from fedlab_lite.engine import Batch, ClientData, Models, Problem, RoundContext
 from fedlab_lite.util import InputError
 
 
-def two_heads(problem: Problem, params: dict, x: jax.Array, **options) -> tuple[jax.Array, jax.Array]:
-    """The logits of the generic head, and those that the client's own head adds, without stopped gradients."""
-    features = problem.model.represent(params, x, **options)
-    return problem.model.classify(params["head"], features), problem.model.classify(params["personal"], features)
-
-
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class BothHeads:
     """The personalised predictor: the sum of both heads' logits."""
 
     def __call__(self, problem: Problem, params: dict, train: ClientData) -> Callable:
-        return lambda x: (sum(two_heads(problem, params, x)), None)
+        def answer(x):
+            features = problem.model.represent(params, x)
+            return sum(problem.model.classify(params[head], features) for head in ("head", "personal")), None
+
+        return answer
 
 
 @dataclass(frozen=True)
@@ -89,7 +87,9 @@ class FedRoD(FedAvg):
         """A newcomer's head, trained from a copy of the generic one, with the generic params fixed."""
 
         def loss(own: dict, batch: Batch):
-            logits = sum(two_heads(problem, params | {"personal": own}, batch.x, budget=batch.budget))
+            features = problem.model.represent(params, batch.x, budget=batch.budget)
+            generic = problem.model.classify(params["head"], features)  # fixed, so without dropout
+            logits = generic + problem.model.classify(own, features, key=batch.key)
             return problem.mean_loss(logits, batch.y, batch.weight), None
 
         return self.train(loss, params["head"], data, key, epochs=self.epochs)

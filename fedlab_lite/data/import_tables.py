@@ -7,12 +7,14 @@ import numpy as np
 
 from fedlab_lite.data import npz
 from fedlab_lite.data.formats import PARTS, Arrays
-from fedlab_lite.data.pool import Pool, check_test_fraction, held_out
+from fedlab_lite.data.pool import Pool, held_out
 from fedlab_lite.util import InputError, choose, write_atomic
+from fedlab_lite.util.fields import Share, checks_arguments
 
 TABLES = (".csv", ".parquet")
 
 
+@checks_arguments
 def import_data(
     source: Path,
     output: Path,
@@ -20,7 +22,7 @@ def import_data(
     label: str = "label",
     owner: str | None = None,
     split: str | None = None,
-    test_fraction: float = 0.2,
+    test_fraction: Share = 0.2,
     size: tuple[int, int] | None = None,
 ) -> tuple[Pool, list[str]]:
     """Make the data set `output` from a table or a folder of images; return it and the words for its labels 0, 1, ... .
@@ -48,7 +50,6 @@ def import_data(
         raise InputError(f"{output}: a data set is a file <name>.npz; choose an --output with this ending")
     if output.exists() or output.is_symlink():
         raise InputError(f"{output} exists already; move it away, or choose another --output")
-    check_test_fraction(test_fraction)
     if source.is_dir():
         columns = _images(source, size)
     elif source.suffix in TABLES:

@@ -1,38 +1,40 @@
 """`federated(...)`: load a data set by name or take arrays, divide the rows among clients and stack the result."""
 
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
 from fedlab_lite.data import motion, roles, synthetic, which
 from fedlab_lite.data.container import Federated
-from fedlab_lite.data.partition import apportion, by_class_cycle, by_label, check_num_clients, dirichlet, iid, natural
+from fedlab_lite.data.partition import apportion, by_class_cycle, by_label, dirichlet, iid, natural
 from fedlab_lite.data.partition_deprl import dirichlet_capped
 from fedlab_lite.data.pool import Pool, pool_of_arrays
 from fedlab_lite.util import InputError, choose
+from fedlab_lite.util.fields import Count, Positive, Range, Seed, Share, checks_arguments
 
 PARTITIONS = ("iid", "by_label", "by_class_cycle", "dirichlet", "dirichlet_capped", "natural")
 
 
+@checks_arguments
 def federated(
     dataset: str | Any,
     y: Any = None,
     *,
     owners: Any = None,
     partition: str | None = None,
-    num_clients: int | None = None,
-    classes_per_client: int = 2,
-    alpha: float = 0.5,
-    train_size: int | None = None,
-    test_size: int | None = None,
+    num_clients: Count | None = None,
+    classes_per_client: Count = 2,
+    alpha: Positive = 0.5,
+    train_size: Count | None = None,
+    test_size: Count | None = None,
     common_test: bool = False,
-    shared_size: int = 0,
-    shared_alpha: float = 0.0,
-    test_fraction: float = 0.2,
-    num_classes: int | None = None,
+    shared_size: Annotated[int, Range(0)] = 0,
+    shared_alpha: Annotated[float, Range(0)] = 0.0,
+    test_fraction: Share = 0.2,
+    num_classes: Count | None = None,
     task: str = "classification",
     name: str = "arrays",
-    seed: int = 0,
+    seed: Seed = 0,
 ) -> Federated:
     """Load `dataset` (embedded, published or a user's own, see `which`), keep some of it, and divide it by `partition`.
 
@@ -86,7 +88,6 @@ def federated(
         alone = "" if by_name else ", or pass owners, one per row"
         raise InputError(f"set partition (one of {', '.join(PARTITIONS)}) and num_clients{alone}")
     choose("partition", partition, PARTITIONS)
-    check_num_clients(num_clients)
     for kind, size in (("train_size", train_size), ("test_size", test_size)):
         if size is not None and size < num_clients:
             raise InputError(f"{kind} is {size}, which leaves some of {num_clients} clients without rows; raise it")

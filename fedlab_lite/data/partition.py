@@ -8,14 +8,9 @@ that is impossible.
 import numpy as np
 
 from fedlab_lite.util import InputError
+from fedlab_lite.util.fields import Count, Positive, Seed, checks_arguments
 
 Indices = list[np.ndarray]
-
-
-def check_num_clients(num_clients: int) -> None:
-    """Raise `InputError` unless there is at least one client."""
-    if num_clients < 1:
-        raise InputError(f"num_clients is {num_clients}; there must be at least one client")
 
 
 def check_classes(num_clients: int, classes_per_client: int, num_classes: int, held: int, least: int) -> None:
@@ -23,8 +18,7 @@ def check_classes(num_clients: int, classes_per_client: int, num_classes: int, h
 
     `least` clients are needed for that.
     """
-    check_num_clients(num_clients)
-    if not 1 <= classes_per_client <= num_classes:
+    if classes_per_client > num_classes:
         raise InputError(
             f"classes_per_client is {classes_per_client}, but the data have {num_classes} classes; "
             f"choose 1 to {num_classes}"
@@ -49,14 +43,14 @@ def apportion(weights: np.ndarray, total: int) -> np.ndarray:
     return counts
 
 
-def iid(y_train: np.ndarray, y_test: np.ndarray, num_clients: int, *, seed: int) -> tuple[Indices, Indices]:
+@checks_arguments
+def iid(y_train: np.ndarray, y_test: np.ndarray, num_clients: Count, *, seed: Seed) -> tuple[Indices, Indices]:
     """Split at random into equal parts, whose sizes differ by at most one.
 
     >>> train, test = iid(np.zeros(7), np.zeros(3), 3, seed=0)
     >>> [len(i) for i in train], [len(i) for i in test]
     ([3, 2, 2], [1, 1, 1])
     """
-    check_num_clients(num_clients)
     for y, kind in ((y_train, "training"), (y_test, "test")):
         if len(y) < num_clients:
             raise InputError(f"{num_clients} clients cannot share {len(y)} {kind} samples; use fewer clients")
@@ -65,8 +59,9 @@ def iid(y_train: np.ndarray, y_test: np.ndarray, num_clients: int, *, seed: int)
     return tuple([np.sort(part) for part in np.array_split(order, num_clients)] for order in orders)
 
 
+@checks_arguments
 def by_label(
-    y_train: np.ndarray, y_test: np.ndarray, num_clients: int, classes_per_client: int, *, seed: int
+    y_train: np.ndarray, y_test: np.ndarray, num_clients: Count, classes_per_client: Count, *, seed: Seed
 ) -> tuple[Indices, Indices]:
     """Give each client exactly `classes_per_client` distinct classes (FeDEQ, Sec. V-A1; there "p classes").
 
@@ -117,12 +112,13 @@ def _deal(num_classes: int, num_clients: int, classes_per_client: int, rng: np.r
     return [rng.permutation(clients) for clients in holders]
 
 
+@checks_arguments
 def by_class_cycle(
     y: np.ndarray,
-    num_clients: int,
-    classes_per_client: int,
+    num_clients: Count,
+    classes_per_client: Count,
     *,
-    seed: int,
+    seed: Seed,
     rows: tuple[int, int] | None = None,
 ) -> tuple[Indices, Indices]:
     """FedReCo's partition: client c holds the classes (c + j) mod C, j < `classes_per_client`; all have equal size.
@@ -174,13 +170,14 @@ def by_class_cycle(
     return [np.sort(part[:train_rows]) for part in mixed], [np.sort(part[train_rows:]) for part in mixed]
 
 
+@checks_arguments
 def dirichlet(
     y_train: np.ndarray,
     y_test: np.ndarray,
-    num_clients: int,
-    alpha: float,
+    num_clients: Count,
+    alpha: Positive,
     *,
-    seed: int,
+    seed: Seed,
     min_size: int = 10,
     max_draws: int = 100,
 ) -> tuple[Indices, Indices]:
@@ -190,7 +187,7 @@ def dirichlet(
     client has at least `min_size` training samples and one test sample, at most `max_draws` times.
     """
     rng = np.random.default_rng(seed)
-    classes, (train_counts, test_counts) = label_counts(y_train, y_test, num_clients, alpha)
+    classes, (train_counts, test_counts) = label_counts(y_train, y_test)
     for _ in range(max_draws):
         shares = rng.dirichlet(np.full(num_clients, alpha), len(classes))
         counts = [
@@ -206,16 +203,8 @@ def dirichlet(
     )
 
 
-def label_counts(
-    y_train: np.ndarray, y_test: np.ndarray, num_clients: int, alpha: float
-) -> tuple[np.ndarray, list[np.ndarray]]:
-    """The classes and their numbers of training and test samples.
-
-    Raises `InputError` where `num_clients` or `alpha` does not suit Dir(alpha).
-    """
-    check_num_clients(num_clients)
-    if not 0 < alpha < np.inf:
-        raise InputError(f"alpha is {alpha}; the Dirichlet distribution needs a positive number, for example 0.5")
+def label_counts(y_train: np.ndarray, y_test: np.ndarray) -> tuple[np.ndarray, list[np.ndarray]]:
+    """The classes and their numbers of training and test samples."""
     classes = np.union1d(y_train, y_test)
     return classes, [np.array([np.sum(y == label) for label in classes]) for y in (y_train, y_test)]
 
@@ -229,13 +218,15 @@ def deal(y: np.ndarray, classes: np.ndarray, counts: np.ndarray, rng: np.random.
     return [np.sort(np.concatenate(shares)) for shares in zip(*parts, strict=True)]
 
 
-def natural(owner_train: np.ndarray, owner_test: np.ndarray, num_clients: int, *, seed: int) -> tuple[Indices, Indices]:
+@checks_arguments
+def natural(
+    owner_train: np.ndarray, owner_test: np.ndarray, num_clients: Count, *, seed: Seed
+) -> tuple[Indices, Indices]:
     """Draw `num_clients` recorded writers or roles that have training and test samples; each is one client, in order.
 
     >>> natural(np.array([7, 8, 7]), np.array([8, 7, 7]), 2, seed=0)[0]
     [array([0, 2]), array([1])]
     """
-    check_num_clients(num_clients)
     owners = np.intersect1d(owner_train, owner_test)
     if num_clients > len(owners):
         raise InputError(

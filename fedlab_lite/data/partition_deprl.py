@@ -4,10 +4,12 @@ import numpy as np
 
 from fedlab_lite.data.partition import Indices, apportion, deal, label_counts
 from fedlab_lite.util import InputError
+from fedlab_lite.util.fields import Count, Positive, Seed, checks_arguments
 
 
+@checks_arguments
 def dirichlet_capped(
-    y_train: np.ndarray, y_test: np.ndarray, num_clients: int, alpha: float, *, seed: int, max_draws: int = 1000
+    y_train: np.ndarray, y_test: np.ndarray, num_clients: Count, alpha: Positive, *, seed: Seed, max_draws: int = 1000
 ) -> tuple[Indices, Indices, int]:
     """Divide class by class in proportions drawn from Dir(alpha), in which a client that is full gets no share.
 
@@ -33,7 +35,7 @@ def dirichlet_capped(
     (100, 20, 0)
     """
     rng = np.random.default_rng(seed)
-    classes, totals = label_counts(y_train, y_test, num_clients, alpha)
+    classes, totals = label_counts(y_train, y_test)
     for each, least, kind in ((totals[0], len(classes), "training"), (totals[1], 1, "test")):
         if each.sum() < num_clients * least:
             raise InputError(

@@ -6,6 +6,7 @@ import numpy as np
 
 from fedlab_lite.data.partition import apportion
 from fedlab_lite.util import InputError, choose, sha256_of_arrays
+from fedlab_lite.util.fields import Share, checks_arguments
 
 TASKS = ("classification", "next_character")  # what y is: a label, or one id per position
 _ARRAYS = ("owner_test", "owner_train", "x_test", "x_train", "y_test", "y_train")
@@ -95,6 +96,7 @@ def wrong_owners(owners: np.ndarray, rows: int, name: str = "owners") -> list[st
     return wrong
 
 
+@checks_arguments
 def pool_of_arrays(
     x: Any,
     y: Any,
@@ -103,7 +105,7 @@ def pool_of_arrays(
     name: str,
     num_classes: int | None = None,
     task: str = "classification",
-    test_fraction: float = 0.2,
+    test_fraction: Share = 0.2,
     seed: int = 0,
 ) -> Pool:
     """Make a pool of `x [n, ...]` and `y [n, ...]`; `held_out` says which rows are for testing.
@@ -127,7 +129,6 @@ def pool_of_arrays(
         wrong = wrong_owners(owners, len(x))
     if wrong:
         raise InputError(f"{name}: {wrong[0]}")
-    check_test_fraction(test_fraction)
     if num_classes is None:
         num_classes = int(y.max()) + 1
     about = {"name": name, "source": "own arrays", "num_classes": num_classes, "task": task}
@@ -148,12 +149,6 @@ def pool_of_arrays(
         for label, count in zip(classes, apportion(counts, total), strict=True):
             held[rng.choice(np.flatnonzero(labels == label), count, replace=False)] = True
     return Pool(x[~held], y[~held], x[held], y[held], **about)
-
-
-def check_test_fraction(test_fraction: float) -> None:
-    """Raise `InputError` unless `test_fraction` is between 0 and 1, both excluded."""
-    if not 0 < test_fraction < 1:
-        raise InputError(f"test_fraction is {test_fraction}; choose one between 0 and 1, for example 0.2")
 
 
 def held_out(groups: np.ndarray, test_fraction: float, seed: int) -> np.ndarray:

@@ -36,6 +36,26 @@ class Algorithm(ABC):
 
     The state is a dictionary. The entries that `owned` names belong to the clients. Their leaves are stacked over all
     clients on axis 0, and distributed over the devices.
+
+    Example (one step of gradient descent on every client's whole data, averaged):
+      >>> @dataclass(frozen=True)
+      ... class FedSGD(Algorithm):
+      ...     def init(self, problem, key):
+      ...         return {"params": problem.model.init(key)}
+      ...
+      ...     def step(self, problem, data, key, params):
+      ...         trained = self.train(problem.loss, params, data, key, steps=1)
+      ...         return jax.tree.map(jax.numpy.subtract, trained, params)
+      ...
+      ...     def round(self, problem, state, at):
+      ...         params = problem.downlink(state["params"])
+      ...         changes = self.for_cohort(problem, self.step, at, shared=(params,))
+      ...         return {"params": jax.tree.map(jax.numpy.add, params, problem.uplink(at, changes))}
+      ...
+      ...     def models(self, problem, state, key):
+      ...         return {}, state["params"]
+      >>> FedSGD(lr=0.1, batch_size=1000).step_sizes
+      ('lr',)
     """
 
     lr: float = ranged(0.01, 0, above=True)  # eta, step size of local training by SGD
@@ -55,6 +75,12 @@ class Algorithm(ABC):
     def __init_subclass__(cls, **kwargs):
         super().__init_subclass__(**kwargs)
         jax.tree_util.register_pytree_node(cls, _split, partial(_join, cls))
+
+    def __new__(cls, *values: Any, **named: Any) -> Self:
+        """Refuse unknown names with `InputError`; the dataclass's own `__init__` would raise a `TypeError`."""
+        for name in named:
+            choose(f"hyper-parameter of {cls.__name__}", name, hints_of(cls))
+        return super().__new__(cls)
 
     def __post_init__(self):
         """Check each value against the type and range of its field.

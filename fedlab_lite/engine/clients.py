@@ -18,7 +18,8 @@ from jaxtyping import Array, Int, PyTree, Shaped
 
 from fedlab_lite.data import apart, is_rows
 from fedlab_lite.engine.devices import CLIENTS, EVERYWHERE, mesh
-from fedlab_lite.util import InputError, choose
+from fedlab_lite.util import choose
+from fedlab_lite.util.fields import Count, checks_arguments
 
 EXECUTORS = ("auto", "loop", "map", "vmap")
 
@@ -38,12 +39,13 @@ def executor_here(executor: str) -> str:
     return ("map" if jax.default_backend() == "cpu" else "vmap") if executor == "auto" else executor
 
 
+@checks_arguments
 def for_clients(
     fn: Callable,
     *stacked: PyTree,
     shared: tuple = (),
     executor: str = "auto",
-    clients_at_once: int | None = None,
+    clients_at_once: Count | None = None,
     sizes: Shaped[Array, " clients"] | None = None,
 ) -> PyTree:
     """Apply `fn(*rows, *shared)` to every row (axis 0) of the `stacked` trees and stack the results.
@@ -63,8 +65,6 @@ def for_clients(
       [0.0, 2.0, 4.0]
     """
     executor = executor_here(executor)
-    if clients_at_once is not None and clients_at_once < 1:
-        raise InputError(f"clients_at_once is {clients_at_once}; it must be at least 1")
     stacked, pools, together = apart(stacked)
     shared = (pools, *shared)
     rows = stacked[0].shape[0]

@@ -19,6 +19,7 @@ from jaxtyping import Array, ArrayLike, Bool, Float, Integer, Shaped
 
 from fedlab_lite.engine.shown import draw_graph
 from fedlab_lite.util import InputError, choose
+from fedlab_lite.util.fields import Count, Probability, Seed, checks_arguments
 
 GRAPHS = ("ring", "star", "random", "complete")
 MAX_DRAWS = 10_000  # draws of a random graph until one is connected
@@ -156,8 +157,14 @@ class Graph:
         return draw_graph(self.adjacency, ax, values)
 
 
+@checks_arguments
 def make_graph(
-    kind: str, num_clients: int, *, num_edges: int | None = None, edge_probability: float | None = None, seed: int = 0
+    kind: str,
+    num_clients: Count,
+    *,
+    num_edges: Count | None = None,
+    edge_probability: Probability | None = None,
+    seed: Seed = 0,
 ) -> Graph:
     """Make one of `GRAPHS` over clients 0 ... N-1.
 
@@ -256,8 +263,6 @@ def _neighbours(adjacency: Float[np.ndarray, "N N"]) -> Integer[np.ndarray, "N K
 
 
 def _independent_pairs(num_clients: int, probability: float, rng: np.random.Generator) -> Integer[np.ndarray, "e 2"]:
-    if not 0 < probability <= 1:
-        raise InputError(f"edge_probability is {probability}; it must be above 0 and at most 1")
     pairs = np.stack(np.triu_indices(num_clients, 1), 1)
     for _ in range(MAX_DRAWS):
         drawn = pairs[rng.random(len(pairs)) < probability]

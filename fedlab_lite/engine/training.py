@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Annotated, Any
 
 import jax
 import jax.numpy as jnp
@@ -25,6 +25,7 @@ from fedlab_lite.engine.history import History
 from fedlab_lite.engine.problem import Problem
 from fedlab_lite.nn import count_params
 from fedlab_lite.util import InputError, progress_bar
+from fedlab_lite.util.fields import LARGEST, Count, Range, check_fields, check_value
 from fedlab_lite.util.jax_setup import describe_machine
 
 ENGINE = 2  # version of the numerics of this package's rounds, judgements and data: part of every run's name
@@ -36,9 +37,9 @@ Trajectory = tuple[Algorithm, int]  # an algorithm and a seed
 class Plan:
     """The plan of a training: number of rounds, clients per round, and rounds between evaluations."""
 
-    num_rounds: int
-    cohort_size: int | None = None  # None: all clients
-    eval_every: int = 1
+    num_rounds: Annotated[int, Range(0)]
+    cohort_size: Count | None = None  # None: all clients
+    eval_every: Count = 1
 
     def clients_a_round(self, problem: Problem) -> int:
         return problem.num_clients if self.cohort_size is None else self.cohort_size
@@ -47,11 +48,13 @@ class Plan:
         """Raise `InputError` where this plan does not fit the problem or the algorithm."""
         if isinstance(algorithm, type):
             raise InputError(f"algorithm is the class {algorithm.__name__}; use an object: {algorithm.__name__}()")
+        if not isinstance(algorithm, Algorithm):
+            raise InputError(
+                f"algorithm is {algorithm!r}, which is no Algorithm; use an object of a class of `fl.algorithms`"
+            )
+        check_fields(self)
         clients, cohort_size = problem.num_clients, self.clients_a_round(problem)
-        for name, value, least in (("num_rounds", self.num_rounds, 0), ("eval_every", self.eval_every, 1)):
-            if value < least:
-                raise InputError(f"{name} must be at least {least}, got {value}")
-        if not 1 <= cohort_size <= clients:
+        if cohort_size > clients:
             raise InputError(
                 f"cohort_size is {cohort_size} of {clients} clients; choose 1 to {clients}, or None for all of them"
             )
@@ -243,8 +246,9 @@ def train(
       >>> history.metrics["accuracy"].shape, state["params"]["head"]["bias"].shape
       ((1, 3), (1, 10))
     """
-    plan = Plan(num_rounds, cohort_size, eval_every)
+    plan, seeds = Plan(num_rounds, cohort_size, eval_every), tuple(seeds) if isinstance(seeds, Sequence) else seeds
     plan.check(problem, algorithm)
+    check_value("seeds", seeds, tuple[int, ...], Range(0, LARGEST))
     fingerprint = problem.data.fingerprint()
     problem = in_groups(problem, algorithm, plan.clients_a_round(problem))
     on_devices = place_problem(problem)

@@ -19,9 +19,7 @@ from fedlab_lite.papers import presets, results
 from fedlab_lite.papers.presets import Item
 from fedlab_lite.runs import rule_of, runner
 from fedlab_lite.util import InputError, MissingDataError, NotStoredError, choose, files, progress
-from fedlab_lite.util.fields import Allowed, check_value
-
-_TYPES = {kind.__name__: kind for kind in (int, float, str, bool, list, tuple, dict)}
+from fedlab_lite.util.fields import Allowed, check_value, type_from
 
 
 class NotebookFailed(Exception):
@@ -62,9 +60,9 @@ def parameters(file: Path) -> dict[str, Parameter]:
                 f"{file}: a parameter must have the form `name: type = literal`, not `{ast.unparse(node)}`"
             )
         try:
-            hint = eval(ast.unparse(node.annotation), {"__builtins__": {}}, _TYPES)
+            hint = type_from(ast.unparse(node.annotation))
             found[ast.unparse(node.target)] = Parameter(hint, ast.literal_eval(node.value))
-        except (NameError, TypeError, ValueError) as error:
+        except (TypeError, ValueError) as error:
             raise InputError(f"{file}: `{ast.unparse(node)}` must use only built-in types and literals") from error
     return found
 

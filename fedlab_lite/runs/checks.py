@@ -5,13 +5,14 @@ hyper-parameter or of a model's option has that field's rule. `RANGES` has the r
 parameter without a rule, so a new notebook is checked as well.
 """
 
+import contextlib
 from collections.abc import Mapping
 from typing import Any
 
 from fedlab_lite.algorithms import ALGORITHMS, algorithm_options
 from fedlab_lite.nn import MODELS, model_options
 from fedlab_lite.runs.settings import Settings
-from fedlab_lite.util.fields import FINITE, LARGEST, Range, Rule, check_value, kinds_of, rules_of
+from fedlab_lite.util.fields import FINITE, LARGEST, Range, Rule, check_value, kinds_of, rules_of, type_from
 
 PRESETS = ("quick", "laptop", "paper")  # from small to large
 
@@ -74,5 +75,8 @@ def check_parameters(namespace: Mapping[str, Any]) -> None:
     if not hints and "__annotate__" in namespace:  # Python 3.14 and later
         hints = namespace["__annotate__"](1)
     for name, hint in hints.items():
+        if isinstance(hint, str):  # under `from __future__ import annotations`
+            with contextlib.suppress(ValueError, SyntaxError):
+                hint = type_from(hint)
         if name in namespace and not isinstance(hint, str) and (rules(name) or bool in kinds_of(hint)):
             check_value(name, namespace[name], hint, rule_of(name, hint))

@@ -10,7 +10,7 @@ import json
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Annotated, Any
 
 import jax
 import jax.numpy as jnp
@@ -24,6 +24,7 @@ from fedlab_lite.runs.batch import Run, shape_of_state, train_batch
 from fedlab_lite.runs.build import algorithm_of, build_problem, data_fingerprint
 from fedlab_lite.runs.settings import Settings
 from fedlab_lite.util import InputError, MissingDataError, NotStoredError, files
+from fedlab_lite.util.fields import Count, Range, checks_arguments
 from fedlab_lite.util.jax_setup import PRECISIONS
 
 # --- what a run is called ---------------------------------------------------------------------------------------
@@ -64,16 +65,17 @@ def run(settings: Settings, **options) -> History:
     return run_all({"": settings}, **options)[""]
 
 
+@checks_arguments
 def run_all(
     runs: Mapping[Any, Settings],
     *,
     progress: bool | None = None,
     force: bool = False,
-    checkpoint_seconds: float = 15.0,
+    checkpoint_seconds: Annotated[float, Range(0)] = 15.0,
     keep_state: bool = False,
     need_state: bool = False,
-    trajectories_at_once: int = 1,
-    clients_at_once: int | None = None,
+    trajectories_at_once: Count = 1,
+    clients_at_once: Count | None = None,
 ) -> dict[Any, History]:
     """The histories of several runs by name; runs that the store lacks are computed, one seed after the other.
 
@@ -101,10 +103,10 @@ def run_all(
       >>> {lr: history.settings.algorithm_options for lr, history in run_all(sweep).items()}
       {0.01: (('lr', 0.01),), 0.1: (('lr', 0.1),)}
     """
-    if trajectories_at_once < 1:
-        raise InputError(f"trajectories_at_once is {trajectories_at_once}; it must be at least 1")
     if not isinstance(runs, Mapping):
         raise InputError("run_all needs a dictionary of settings by name; for one run use `run(settings)`")
+    if wrong := [value for value in runs.values() if not isinstance(value, Settings)]:
+        raise InputError(f"{wrong[0]!r} is no Settings; write Settings(...), or Settings(**values) for a dictionary")
     parts = {
         (settings, seed): _stored(settings, seed, force, need_state)
         for settings in runs.values()

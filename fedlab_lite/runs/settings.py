@@ -78,7 +78,7 @@ class Settings:
     )  # k_n, solver iterations that each client can afford; (): the model's max_iter
     graph: str = one_of("", *GRAPHS, "")  # links between clients, without a server; '': a server
     num_edges: int | None = ranged(None, 1)  # of a 'random' graph; None: as many as the ring
-    edge_probability: float | None = ranged(None, 0, 1)  # of a 'random' graph, in place of num_edges
+    edge_probability: float | None = ranged(None, 0, 1, above=True)  # of a 'random' graph, in place of num_edges
     graph_seed: int = ranged(0, 0, LARGEST)  # draws a 'random' graph
     fusion: str = one_of("own", *FUSIONS)  # weights of clients in the average; 'own': the algorithm's
     message_clip: float | None = like(Channel, "clip")  # longest message, in L2 norm; None: no limit
@@ -94,6 +94,9 @@ class Settings:
     def __new__(cls, *values, **named):
         """Refuse unknown names here with `InputError`; the dataclass's own `__init__` would raise a `TypeError`."""
         for name in named:
+            for kind, options in (("algorithm", algorithm_options), ("model", model_options)):
+                if name not in rules_of(cls) and name in options(named.get(kind, getattr(cls, kind))):
+                    raise InputError(f"{name} is an option of the {kind}; write {kind}_options={{{name!r}: ...}}")
             choose("setting", name, rules_of(cls))
         return super().__new__(cls)
 

@@ -5,12 +5,13 @@ None is always in range where the type allows it. A list is in range if all its 
 unless its range says so. NaN and infinity are never in range, nor is a whole number that JAX's int32 cannot hold.
 """
 
+import ast
+import functools
 import inspect
 import math
 import types
 from collections.abc import Callable, Mapping
 from dataclasses import field, fields
-from functools import cache
 from typing import Annotated, Any, NamedTuple, Union, get_args, get_origin, get_type_hints
 
 from fedlab_lite.util.errors import InputError, choose, did_you_mean
@@ -18,6 +19,7 @@ from fedlab_lite.util.errors import InputError, choose, did_you_mean
 LARGEST = 2**31 - 1  # the largest whole number that JAX's int32 holds
 
 _UNIONS = (types.UnionType, Union)
+_PLAIN = {int, float, str, bool, tuple, list, types.NoneType}
 
 
 class Range(NamedTuple):
@@ -54,6 +56,10 @@ Rule = Range | tuple[str, ...] | None  # a range of numbers, or the allowed word
 Count = Annotated[int, Range(1)]  # types of a network's options
 Counts = Annotated[tuple[int, ...], Range(1)]
 Rate = Annotated[float, Range(0, 1, below=True)]
+Share = Annotated[float, Range(0, 1, above=True, below=True)]
+Probability = Annotated[float, Range(0, 1, above=True)]
+Positive = Annotated[float, Range(0, above=True)]
+Seed = Annotated[int, Range(0, LARGEST)]
 
 
 class Allowed(NamedTuple):
@@ -112,7 +118,7 @@ def _allowed(owner: Any, what: str) -> dict[str, Allowed]:
     return found
 
 
-@cache
+@functools.cache
 def rules_of(record: type) -> dict[str, Allowed]:
     """What the fields of a dataclass may be, by name.
 
@@ -126,7 +132,7 @@ def rules_of(record: type) -> dict[str, Allowed]:
     }
 
 
-@cache
+@functools.cache
 def parameters_of(function: Callable) -> dict[str, Allowed]:
     """What the parameters of a function may be, by name; one without a type may be anything. See `rules_of`.
 
@@ -161,6 +167,56 @@ def checked(where: str, options: Mapping[str, Any], known: Mapping[str, Allowed]
         choose(f"option of {where}", name, known)
         check_value(f"{name} of {where}", value, *known[name])
     return {name: normal(value, known[name].hint) for name, value in options.items()}
+
+
+def checks_arguments(function: Callable) -> Callable:
+    """A function that checks its plain arguments (numbers, words, lists of them) by their annotations when called.
+
+    >>> @checks_arguments
+    ... def tree(height: Count, name="oak"): ...
+    >>> tree(0)
+    Traceback (most recent call last):
+    fedlab_lite.util.errors.InputError: height must be of type int, at least 1, got 0
+    """
+    signature = inspect.signature(function)
+
+    @functools.wraps(function)
+    def checked_function(*args: Any, **kwargs: Any) -> Any:
+        known = parameters_of(function)
+        for name, value in signature.bind(*args, **kwargs).arguments.items():
+            if set(kinds_of(known[name].hint)) <= _PLAIN:
+                check_value(name, value, *known[name])
+        return function(*args, **kwargs)
+
+    return checked_function
+
+
+def type_from(text: str) -> Any:
+    """The type that an annotation of plain types says, such as `tuple[int, ...] | None`; it is read, never evaluated.
+
+    Raises `ValueError` for anything else.
+
+    >>> type_from("int | None") == int | None, type_from("tuple[float, ...]")
+    (True, tuple[float, ...])
+    """
+    known = {kind.__name__: kind for kind in (int, float, str, bool, tuple, list, dict)}
+
+    def read(node: ast.AST) -> Any:
+        match node:
+            case ast.Expression():
+                return read(node.body)
+            case ast.Name() if node.id in known:
+                return known[node.id]
+            case ast.Constant() if node.value in (None, ...):
+                return node.value
+            case ast.BinOp(op=ast.BitOr()):
+                return read(node.left) | read(node.right)
+            case ast.Subscript():
+                inside = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+                return read(node.value)[tuple(map(read, inside))]
+        raise ValueError(f"{text!r} is made of other things than plain types")
+
+    return read(ast.parse(text, mode="eval"))
 
 
 def fits(value, hint) -> bool:

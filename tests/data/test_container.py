@@ -402,13 +402,13 @@ def test_owners_in_an_npz_allow_natural(folders):
     [
         ({"dataset": "glyfs"}, "unknown data set 'glyfs'; did you mean 'glyphs'"),
         ({"partition": "bylabel"}, "unknown partition 'bylabel'; did you mean 'by_label'"),
-        ({"num_clients": 0}, "num_clients is 0"),
+        ({"num_clients": 0}, "num_clients must be .*at least 1, got 0"),
         ({"train_size": 4}, "train_size is 4, which leaves some of 5 clients without rows"),
-        ({"test_size": 0}, "test_size is 0"),
+        ({"test_size": 0}, "test_size must be .*at least 1, got 0"),
         ({"train_size": 100_000}, r"glyphs: train_size \(of 5 clients\) is 100000, but there are"),
         ({"dataset": "textures", "train_size": 10}, "'natural' is not possible. Use partition 'dirichlet'"),
         ({"partition": "by_label", "classes_per_client": 63}, "classes_per_client is 63, but the data have 62"),
-        ({"partition": "dirichlet", "alpha": 0}, "alpha is 0"),
+        ({"partition": "dirichlet", "alpha": 0}, "alpha must be .*above 0, got 0"),
     ],
 )
 def test_bad_requests(options, message):

@@ -228,7 +228,11 @@ def test_a_column_says_which_rows_are_for_testing(folder, tmp_path):
         ({}, ["--split", "town"], "unknown value of column 'town'"),
         ({"a": [np.nan] * 12}, ["--owner", "town"], "a is empty or not a finite number in row 0"),
         ({"label": ["no"] * 12}, ["--owner", "town"], "y_train has only one label"),
-        ({}, ["--owner", "town", "--test-fraction", "1.5"], "test_fraction is 1.5; choose one between 0 and 1"),
+        (
+            {},
+            ["--owner", "town", "--test-fraction", "1.5"],
+            "test_fraction must be of type float, above 0 and below 1, got 1.5",
+        ),
         ({}, ["--owner", "town", "--output", "people.csv"], "a file <name>.npz"),
     ],
 )

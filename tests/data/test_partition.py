@@ -251,7 +251,7 @@ def test_seeds_decide(call):
 
 @pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
 def test_no_clients(call):
-    with pytest.raises(InputError, match="num_clients is 0; there must be at least one"):
+    with pytest.raises(InputError, match="num_clients must be of type int, at least 1, got 0"):
         call(0, 0)
 
 
@@ -261,14 +261,14 @@ def test_no_clients(call):
         (lambda: iid(Y, Y, 41, seed=0), "41 clients cannot share 40 training samples"),
         (lambda: iid(Y, Y[:5], 6, seed=0), "6 clients cannot share 5 test samples"),
         (lambda: by_label(Y, Y, 5, 5, seed=0), "classes_per_client is 5, but the data have 4 classes; choose 1 to 4"),
-        (lambda: by_label(Y, Y, 5, 0, seed=0), "classes_per_client is 0"),
+        (lambda: by_label(Y, Y, 5, 0, seed=0), "classes_per_client must be of type int, at least 1, got 0"),
         (lambda: by_label(Y, Y, 1, 3, seed=0), "hold 3 of 4 classes .* at least 2 clients"),
         (lambda: by_label(Y, Y, 60, 2, seed=0), "class 0 has 10 training samples for 30 clients with that class"),
         (
             lambda: by_class_cycle(Y, 5, 5, seed=0),
             "classes_per_client is 5, but the data have 4 classes; choose 1 to 4",
         ),
-        (lambda: by_class_cycle(Y, 5, 0, seed=0), "classes_per_client is 0"),
+        (lambda: by_class_cycle(Y, 5, 0, seed=0), "classes_per_client must be of type int, at least 1, got 0"),
         (lambda: by_class_cycle(Y, 2, 2, seed=0), "2 clients .* hold 3 of 4 classes .* or at least 3 clients"),
         (lambda: by_class_cycle(Y, 40, 2, seed=0), "0 training and 1 test rows per client are too few"),
         (lambda: by_class_cycle(Y, 40, 1, seed=0), "0 training and 1 test rows .* use fewer clients or more"),
@@ -277,11 +277,11 @@ def test_no_clients(call):
             lambda: by_class_cycle(Y, 4, 2, seed=0, rows=(8, 3)),
             "can have at most 10 samples each, not 8 .* and 3 for testing",
         ),
-        (lambda: dirichlet(Y, Y, 5, 0.0, seed=0), "alpha is 0.0; .* positive"),
-        (lambda: dirichlet(Y, Y, 5, -1.0, seed=0), "alpha is -1.0"),
-        (lambda: dirichlet(Y, Y, 5, float("nan"), seed=0), "alpha is nan"),
+        (lambda: dirichlet(Y, Y, 5, 0.0, seed=0), "alpha must be of type float, above 0, got 0.0"),
+        (lambda: dirichlet(Y, Y, 5, -1.0, seed=0), "alpha must be of type float, above 0, got -1.0"),
+        (lambda: dirichlet(Y, Y, 5, float("nan"), seed=0), "alpha must be of type float, above 0, got nan"),
         (lambda: dirichlet(Y, Y, 30, 0.1, seed=0), "in 100 draws .* use a larger alpha, fewer clients"),
-        (lambda: dirichlet_capped(Y, Y, 5, -1.0, seed=0), "alpha is -1.0; .* positive"),
+        (lambda: dirichlet_capped(Y, Y, 5, -1.0, seed=0), "alpha must be of type float, above 0, got -1.0"),
         (
             lambda: dirichlet_capped(Y, Y, 11, 1.0, seed=0),
             "needs 4 training samples for each of 11 clients, .* there are 40; use",

@@ -142,3 +142,11 @@ def test_other_values():
 def test_no_round_makes_an_algorithm_anew(name):
     """`dataclasses.replace` of itself would check tracers, where a subclass checks numbers."""
     assert "replace(self" not in inspect.getsource(inspect.getmodule(ALGORITHMS[name]))
+
+
+def test_a_hyper_parameter_that_does_not_exist():
+    """The name that is near, and not Python's own message; FeDEQ's server has multipliers and no optimiser."""
+    with pytest.raises(InputError, match="unknown hyper-parameter of FedAvg 'lrr'; did you mean 'lr'"):
+        FedAvg(lrr=1)
+    with pytest.raises(InputError, match="unknown hyper-parameter of FeDEQ 'server_optimizer'"):
+        ALGORITHMS["fedeq"](server_optimizer=None)

@@ -99,7 +99,7 @@ def test_clients_at_once(at_once):
 
 @pytest.mark.parametrize("at_once", [0, -1])
 def test_fewer_than_one_client_at_once(at_once):
-    with pytest.raises(InputError, match=f"clients_at_once is {at_once}; it must be at least 1"):
+    with pytest.raises(InputError, match=f"clients_at_once must be of type int . None, at least 1, got {at_once}"):
         for_clients(lambda a: a, jnp.zeros(2), clients_at_once=at_once)
 
 

@@ -109,10 +109,23 @@ def test_newcomers_of_an_algorithm_without_join():
 @pytest.mark.parametrize(
     ("name", "options", "words"),
     [
-        ("fedavg", {"num_rounds": -1}, "num_rounds must be at least 0, got -1"),
-        ("fedavg", {"num_rounds": 1, "eval_every": 0}, "eval_every must be at least 1, got 0"),
+        ("fedavg", {"num_rounds": -1}, "num_rounds must be of type int, at least 0, got -1"),
+        ("fedavg", {"num_rounds": "3"}, r"num_rounds must be of type int, at least 0, got '3' \(str\)"),
+        ("fedavg", {"num_rounds": True}, r"num_rounds must be of type int, at least 0, got True \(bool\)"),
+        ("fedavg", {"num_rounds": 1, "eval_every": 0}, "eval_every must be of type int, at least 1, got 0"),
+        (
+            "fedavg",
+            {"num_rounds": 1, "cohort_size": 1.5},
+            "cohort_size must be of type int . None, .* got 1.5",
+        ),
+        (
+            "fedavg",
+            {"num_rounds": 1, "seeds": 3},
+            r"seeds must be of type tuple\[int, ...\], .*got 3 \(int\)",
+        ),
+        ("fedavg", {"num_rounds": 1, "seeds": ()}, r"seeds must be of type tuple\[int, ...\], not empty"),
         ("fedavg", {"num_rounds": 1, "cohort_size": 6}, "cohort_size is 6 of 5 clients; choose 1 to 5, or None"),
-        ("fedavg", {"num_rounds": 1, "cohort_size": 0}, "cohort_size is 0 of 5 clients; choose 1 to 5, or None"),
+        ("fedavg", {"num_rounds": 1, "cohort_size": 0}, "cohort_size must be of type int . None, at least 1, got 0"),
         ("dec_fedavg", {"num_rounds": 1, "cohort_size": 3}, "all clients take part in each round of DecFedAvg"),
     ],
 )
@@ -121,9 +134,11 @@ def test_trainings_that_cannot_be(name, options, words):
         train(blobs(), make_algorithm(name), **options)
 
 
-def test_an_algorithm_that_nobody_made():
+def test_an_algorithm_that_is_none():
     with pytest.raises(InputError, match=r"algorithm is the class FedAvg; use an object: FedAvg\(\)"):
         train(blobs(), ALGORITHMS["fedavg"], num_rounds=1)
+    with pytest.raises(InputError, match=r"algorithm is 'fedavg', which is no Algorithm; use an object of a class"):
+        train(blobs(), "fedavg", num_rounds=1)
 
 
 class NoInput(nnx.Module):

@@ -3,6 +3,7 @@
 import json
 import math
 import re
+from functools import partial
 from types import NoneType
 
 import pytest
@@ -33,8 +34,9 @@ def holds(name, hint):
 
 def refused(file, name, hint, value):
     """Both ways: from the command line, and when a reader changes the parameters cell and executes it."""
-    namespace = {"__annotations__": {name: hint}, name: value}
-    for look in (lambda: notebooks.check_parameters(file, {name: value}), lambda: check_parameters(namespace)):
+    cells = [{"__annotations__": {name: said}, name: value} for said in (hint, type_name(hint))]  # also as text
+    looks = [partial(check_parameters, cell) for cell in cells]
+    for look in (lambda: notebooks.check_parameters(file, {name: value}), *looks):
         with pytest.raises(InputError) as caught:
             look()
         said = str(caught.value)

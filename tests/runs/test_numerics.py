@@ -142,6 +142,22 @@ def test_what_decides_numbers_trips_the_guard(copy, file, old, new, part):
     assert part in copy(file, old, new)
 
 
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ('fusion: str = one_of("own"', 'fusion: str = one_of("samples"'),
+        ("num_edges: int | None = ranged(None", "num_edges: int | None = ranged(7"),
+    ],
+)
+def test_a_default_of_a_setting_trips_the_guard(copy, old, new):
+    """A run's name leaves defaults out: another default would be the same name for other numbers."""
+    assert copy("runs/settings.py", old, new).keys() == {"engine"}
+
+
+def test_a_range_of_a_setting_does_not(copy):
+    assert not copy("runs/settings.py", "num_rounds: int = ranged(10, 0)", "num_rounds: int = ranged(10, 1)")
+
+
 @pytest.mark.slow
 def test_registers_colours_words_and_moves_do_not_trip_the_guard(copy):
     assert not copy("nn/register.py", '    "cnn": (CNN, {}),', '    "cnn": (CNN, {}),\n    "cnn_again": (CNN, {}),')

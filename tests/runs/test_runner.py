@@ -286,7 +286,7 @@ def test_trajectories_in_batches(count_rounds):
     assert [history.trajectories_at_once for history in batched] == [3, 3]
     for a, b in zip(alone, batched, strict=True):
         np.testing.assert_allclose(a.metrics["loss"], b.metrics["loss"], atol=1e-5)
-    with pytest.raises(InputError, match="trajectories_at_once is 0"):
+    with pytest.raises(InputError, match="trajectories_at_once must be of type int, at least 1, got 0"):
         all_of(grid, trajectories_at_once=0)
 
 
@@ -722,3 +722,12 @@ def test_watched(monkeypatch):
     assert progress.watched()
     monkeypatch.setenv("FEDLAB_BATCH", "1")
     assert not progress.watched()
+
+
+def test_what_is_no_settings():
+    with pytest.raises(InputError, match=r"is no Settings; write Settings\(...\), or Settings\(\*\*values\)"):
+        run({"num_rounds": 3})
+    with pytest.raises(InputError, match=r"lr is an option of the algorithm; write algorithm_options=\{'lr': ...\}"):
+        Settings(lr=0.1)
+    with pytest.raises(InputError, match=r"width is an option of the model; write model_options=\{'width': ...\}"):
+        Settings(width=8)
