@@ -23,6 +23,7 @@ METRICS = {
     **{"accuracy_unseen": "accuracy of new clients", "accuracy_own": "accuracy of own models"},
     **{"accuracy_training": "training accuracy", "accuracy_mixed": "accuracy after mixing"},
     **{"accuracy_trained": "accuracy after local training", "loss_own": "loss of own models"},
+    **{"accuracy_difference": "DEQ-MLP's accuracy minus MLP's (points)"},
 }
 MOMENTS = {"mixed": "after mixing", "trained": "after local training"}  # of a round, at which a method is judged
 _KEY = re.compile(r"(?<![\w/.\\$])[a-z0-9]+(?:[_/.][a-zA-Z0-9]+)*[_/][a-zA-Z0-9_/.]*[a-zA-Z0-9]")

@@ -1,11 +1,11 @@
 """Plotting functions: figure style, curves, panels per client, sweeps and layer tables.
 
-No number that a verdict needs is computed here.
+No number that a verdict needs is computed here; `spread` and `summary` put numbers into the form of `save_figure`.
 """
 
 from fedlab_lite.engine import mean_and_band
 from fedlab_lite.plots.clients import client_panels, holdings, label_counts
-from fedlab_lite.plots.layer_tables import compare_layers, follow, layer_bars, part_bars, shapes
+from fedlab_lite.plots.layer_tables import layer_bars, part_bars
 from fedlab_lite.plots.style import (
     LOOKS,
     WIDTH,
@@ -24,4 +24,4 @@ from fedlab_lite.plots.style import (
     summary,
     use_style,
 )
-from fedlab_lite.plots.sweeps import DATA, by_column, federation, rank_correlation, sweep_curves
+from fedlab_lite.plots.sweeps import DATA, by_column, federation, sweep_curves

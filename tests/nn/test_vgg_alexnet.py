@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 from helpers import unlabelled
 
+from fedlab_lite import plots
+from fedlab_lite.analysis import layer_tables
 from fedlab_lite.nn import count_params, make_model, model_defaults
 from fedlab_lite.papers import presets
-from fedlab_lite.plots import layer_tables
 from fedlab_lite.util import InputError
 
 mpl.use("agg")
@@ -270,12 +271,12 @@ def test_outputs_of_tables_3_and_4_are_swapped():
 
 def test_bars_of_layers_and_parts():
     fig, (ax, parts) = plt.subplots(1, 2)
-    layer_tables.layer_bars(ax, {"conv1": 10, "conv2": 200, "norm": 8}, {"conv1": 10, "conv2": 100}, table="Table 4")
+    plots.layer_bars(ax, {"conv1": 10, "conv2": 200, "norm": 8}, {"conv1": 10, "conv2": 100}, table="Table 4")
     ax.legend()
     assert [line.get_label() for line in ax.lines] == ["Table 4", "Table 4, another number"]
     assert [text.get_text() for text in ax.texts] == ["10", "200", "100", "8"]
     assert unlabelled(fig) == []
     assert ax.yaxis_inverted()
-    layer_tables.part_bars(parts, {"last": {"representation": 3_000_000, "head": 1_000_000}})
+    plots.part_bars(parts, {"last": {"representation": 3_000_000, "head": 1_000_000}})
     assert [bar.get_width() for bar in parts.patches] == [3.0, 1.0]
     plt.close(fig)

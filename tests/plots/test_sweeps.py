@@ -28,13 +28,6 @@ def test_runs_are_found_by_column_and_value():
     assert found["a"][10.0] is runs["a/large"]
 
 
-def test_rank_correlation_is_nan_where_nothing_can_be_ranked():
-    falls, level = [np.array([3.0]), np.array([2.0]), np.array([1.0])], [np.array([1.0])] * 3
-    assert sweeps.rank_correlation([1, 5, 10], falls).tolist() == [-1.0]
-    assert math.isnan(sweeps.rank_correlation([1, 5, 10], level)[0])
-    assert math.isnan(sweeps.rank_correlation([1, 5, 10], [*falls[:2], np.array([math.nan])])[0])
-
-
 def test_what_diverged_ends_and_is_named_in_the_panel():
     lost = run(10.0, diverged=(False, True))
     lost.metrics["loss"][1, 1:] = math.nan
