@@ -4,6 +4,7 @@ import hashlib
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -19,6 +20,13 @@ from fedlab_lite.util import InputError, files
 @lru_cache(maxsize=2)
 def _data(data_dir: Path, stamp: object, dataset: str, **options):
     return federated_data(dataset, **options)
+
+
+def partition_of(settings: Settings) -> dict[str, Any]:
+    """The arguments of `federated` in the settings, without the data set."""
+    names = ("partition", "num_clients", "classes_per_client", "alpha", "train_size", "test_size", "common_test")
+    names += ("shared_size", "shared_alpha")
+    return {name: getattr(settings, name) for name in names} | {"seed": settings.data_seed}
 
 
 def algorithm_of(settings: Settings) -> Algorithm:
@@ -39,8 +47,8 @@ def moment_of(history: History) -> str:
     return "" if history.settings is None else algorithm_of(history.settings).moment
 
 
-def build_problem(settings: Settings) -> Problem:
-    """The problem of a run, with the data and the model of its settings.
+def build_problem(settings: Settings, data: Federated | None = None) -> Problem:
+    """The problem of a run, with the data (or with others, `data`) and the model of its settings.
 
     Raises: `InputError`, or `MissingDataError` for real data that are not on this machine.
 
@@ -49,11 +57,8 @@ def build_problem(settings: Settings) -> Problem:
       >>> problem.num_clients, problem.model.name, problem.data.source
       (4, 'mlp', 'embedded digits')
     """
-    asked = ("partition", "num_clients", "classes_per_client", "alpha", "train_size", "test_size", "common_test")
-    asked += ("shared_size", "shared_alpha")
-    options = {name: getattr(settings, name) for name in asked}
-    options["seed"] = settings.data_seed
-    federated = _data(files.data_dir(), which.stamp(settings.dataset), settings.dataset, **options)
+    where = files.data_dir(), which.stamp(settings.dataset), settings.dataset
+    federated = _data(*where, **partition_of(settings)) if data is None else data
     model = _model(settings, federated)
     if settings.budgets:
         _check_budgets(settings, model)

@@ -1,0 +1,87 @@
+"""The floor of a run: the work that it has to do, from its settings, before anything is computed.
+
+The work of one round and of one judgement is counted from their jaxprs, see `engine.work_of`, as an accelerator
+executes them: clients in groups. Data that are not on this machine are replaced by arrays of their form.
+"""
+
+from dataclasses import replace
+from typing import Any
+
+import jax
+import numpy as np
+
+from fedlab_lite.data import Federated, federated
+from fedlab_lite.engine import Algorithm, Plan, Problem, evaluate, in_groups
+from fedlab_lite.engine.work import Work, work_of
+from fedlab_lite.runs.build import algorithm_of, build_problem, partition_of
+from fedlab_lite.runs.settings import Settings
+from fedlab_lite.util import MissingDataError
+
+TFLOPS = 20.0  # useful products per second, in 10^12 operations, that rounds may reach on a card of 2023
+STAND_INS = {"femnist": "glyphs", "shakespeare": "roles", "harbox": "motion"}  # embedded data of the same form
+BLANK = {"cifar10": 10, "cifar100": 100, "fashion_mnist": 10}  # 60,000 pictures, a sixth for testing: their classes
+
+
+def floor(settings: Settings) -> Work:
+    """The work of one seed's run on an accelerator.
+
+    Example:
+      >>> small = {"dataset": "digits", "partition": "iid", "num_clients": 4, "train_size": 80}
+      >>> short, long = (floor(Settings(**small, num_rounds=rounds, eval_every=100)) for rounds in (10, 20))
+      >>> 1.5 < long.flops / short.flops < 2, long.useful == long.flops  # two judgements each; equal clients
+      (True, True)
+    """
+    algorithm, problem = algorithm_of(settings), replace(_problem(settings), executor="vmap")
+    plan = Plan(settings.num_rounds, settings.cohort_size, settings.eval_every)
+    problem = in_groups(problem, algorithm, plan.clients_a_round(problem))
+    key = jax.random.key(0)
+    state = jax.eval_shape(algorithm.init, problem, key)
+    by_size = np.argsort(np.asarray(problem.data.size))
+    spaced = np.linspace(0, len(by_size) - 1, plan.clients_a_round(problem)).round().astype(int)
+    cohort = np.sort(by_size[spaced])  # as unequal as all clients are
+    a_round = work_of(_round, algorithm, problem, state, cohort, key)
+    a_judgement = work_of(_judged, algorithm, problem, state, key)
+    judgements = 1 + -(-settings.num_rounds // settings.eval_every)
+    return a_round.times(settings.num_rounds).then(a_judgement.times(judgements))
+
+
+def minutes(work: Work, tflops: float = TFLOPS) -> float:
+    """The minutes that the products of a run take at so many TFLOP/s."""
+    return work.flops / tflops / 60e12
+
+
+def _round(algorithm: Algorithm, problem: Problem, state: dict, cohort: Any, key: jax.Array) -> dict:
+    return algorithm.round(problem, state, problem.at(0, cohort, key))
+
+
+def _judged(algorithm: Algorithm, problem: Problem, state: dict, key: jax.Array) -> list[dict]:
+    """All models that `engine.curves.judge` judges, on the same rows."""
+    models = {"": algorithm.models(problem, state, key)} | algorithm.other_models(problem, state, key)
+    found = [
+        evaluate(problem, *parts, predictor=None if name else algorithm.predictor()) for name, parts in models.items()
+    ]
+    if problem.validation is not None:
+        of = replace(problem, data=problem.validation)
+        found.append(evaluate(of, *models[""], predictor=algorithm.predictor()))
+    if problem.newcomers is not None:
+        unseen = replace(problem, data=problem.newcomers, newcomers=None)
+        found += [evaluate(unseen, *parts) for parts in algorithm.join(unseen, state, key).values()]
+    return found
+
+
+def _problem(settings: Settings) -> Problem:
+    """The problem of a run, on its data or on arrays of their form."""
+    try:
+        return build_problem(settings)
+    except MissingDataError:
+        if settings.dataset in STAND_INS:
+            return build_problem(replace(settings, dataset=STAND_INS[settings.dataset]))
+        return build_problem(settings, _blank(settings))
+
+
+def _blank(settings: Settings) -> Federated:
+    """Black pictures with the labels of a published data set, divided like it."""
+    classes = BLANK[settings.dataset]
+    side, channels = (28, 1) if settings.dataset == "fashion_mnist" else (32, 3)
+    x, y = np.zeros((60_000, side, side, channels), np.uint8), np.arange(60_000, dtype=np.int32) % classes
+    return federated(x, y, **partition_of(settings), test_fraction=1 / 6)
