@@ -24,6 +24,7 @@ lint: .venv/ready
 	$(BIN)/ruff check . && $(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/codespell fedlab_lite tests README.md CONTRIBUTING.md
+	$(BIN)/python tests/words.py
 
 bench: .venv/ready  ## speed: ours, the limits and, where the extra `bench` is installed, the peers, as ratios
 	$(BIN)/python -m pytest tests/benchmarks --benchmark-only --benchmark-quiet --benchmark-storage=build/benchmarks $(BENCH)

@@ -129,7 +129,7 @@ def step(algorithm, problem, state, cohort, key=KEY):
 
 
 def cohort_of(algorithm, problem, cohort):
-    """Everybody, where the algorithm has it so."""
+    """The given clients, or all where each round of the algorithm needs all."""
     return jnp.arange(problem.num_clients) if algorithm.everybody else jnp.asarray(cohort)
 
 

@@ -243,8 +243,8 @@ def combine(matrix: Matrix, stacked: PyTree, *, order: Int[Array, " m"] | None =
 def dealt(cohort: Int[Array, " m"], size: Int[Array | np.ndarray, " clients"]) -> Int[Array, " places"]:
     """The cohort in an order that gives every device an equal share of the work; left-over places are idle slots.
 
-    Devices take equal runs of the cohort, but clients have different numbers of rows. So clients are dealt one to each
-    device, from the largest on, in alternating direction. Then the rows of two devices differ by the largest client's
+    Devices take equal runs of the cohort, but clients have different numbers of rows. So devices take one client in
+    turn, the largest first, and the direction alternates. Then the rows of two devices differ by the largest client's
     rows at most.
 
     Args:
