@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 from fedlab_lite.algorithms import make_algorithm
 from fedlab_lite.engine import broadcast, combine, put_on_devices, replicated, training
 from fedlab_lite.engine import devices as sharding
-from fedlab_lite.engine.devices import CHUNK, dealt, placed, put, take
+from fedlab_lite.engine.devices import CHUNK, balanced, placed, put, take
 
 DEVICES = 8
 CLIENTS = (16, 11)  # shared out over 8 devices; not divisible, so that everything is everywhere
@@ -240,7 +240,7 @@ def loads(cohort, sizes, devices):
     """The rows of each device, and the cohort in its order for the devices."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sharding, "mesh", lambda: np.zeros(devices))
-        places = np.asarray(dealt(jnp.asarray(cohort), np.asarray(sizes)))
+        places = np.asarray(balanced(jnp.asarray(cohort), np.asarray(sizes)))
     assert len(places) % devices == 0
     hands = places.reshape(devices, -1)  # devices take equal runs
     return [sum(sizes[client] for client in hand if client < len(sizes)) for hand in hands], places
