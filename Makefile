@@ -3,8 +3,7 @@ BIN := .venv/bin
 IMPORTED := fedlab_lite.plots, fedlab_lite.papers, ipykernel.kernelapp, jupyter_client.asynchronous, matplotlib.pyplot, \
   pandas, papermill.execute, pytest, seaborn
 EACH_CORE := -n auto --dist worksteal
-# Compiling is most of what the package's tests do, so it is made quick there: these flags together halve its time.
-# Notebooks are compiled as users have them.
+# The package's tests mostly compile. These flags halve the time of that; notebooks are compiled without them.
 QUICKLY := XLA_FLAGS="--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
 
 .PHONY: reproduce test check lint bench attack figures book clean
@@ -24,11 +23,12 @@ lint: .venv/ready
 	$(BIN)/ruff check . && $(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/codespell fedlab_lite tests README.md CONTRIBUTING.md
+	$(BIN)/python tests/words.py
 
 bench: .venv/ready  ## speed: ours, the limits and, where the extra `bench` is installed, the peers, as ratios
 	$(BIN)/python -m pytest tests/benchmarks --benchmark-only --benchmark-quiet --benchmark-storage=build/benchmarks $(BENCH)
 
-attack: .venv/ready  ## kills, damaged files, full disks, two writers, bad input: a table of what came of it, in ten minutes
+attack: .venv/ready  ## kills, damaged files, full disks, two writers, bad input: a table of the outcomes, in ten minutes
 	$(BIN)/python tests/attack.py
 
 figures: .venv/ready  ## every committed figure again from the runs behind it, without training

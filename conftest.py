@@ -9,7 +9,7 @@ import jax
 import pytest
 from jaxtyping import install_import_hook
 
-# In tests every call of these checks its annotations, types and shapes. To be said before their import.
+# In tests every call of these checks its annotations, types and shapes. This has to come before their import.
 ENGINE = ("averaging", "channel", "clients", "devices", "evaluation", "graphs", "local", "mixing", "problem", "task")
 CHECKED = ("deq", *(f"engine.{name}" for name in ENGINE))
 install_import_hook(

@@ -129,8 +129,8 @@ def step(algorithm, problem, state, cohort, key=KEY):
 
 
 def cohort_of(algorithm, problem, cohort):
-    """Everybody, where the algorithm has it so."""
-    return jnp.arange(problem.num_clients) if algorithm.everybody else jnp.asarray(cohort)
+    """The given clients, or all where each round of the algorithm needs all."""
+    return jnp.arange(problem.num_clients) if algorithm.needs_all_clients else jnp.asarray(cohort)
 
 
 def run_rounds(algorithm, problem, rounds, cohort):

@@ -66,7 +66,7 @@ def render(rounds: int) -> None:
     for k in range(rounds // 20):
         runs = {"mlp": history([[0.1, 0.01 * k], [0.1, 0.02 * k]])}
         saved = {"metrics": style.summary(runs, last=1), "histories": runs, "preset": "quick"}
-        with contextlib.redirect_stdout(io.StringIO()):  # nobody reads it
+        with contextlib.redirect_stdout(io.StringIO()):  # it is not read
             results.save_figure(
                 drawn(runs), "fedeq", "fig04_mlp_vs_deq_mlp", verdict=Verdict("agrees", "counted"), **saved
             )

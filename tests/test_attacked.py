@@ -28,7 +28,7 @@ def test_bad_inputs(folder):
 
 @pytest.mark.slow
 def test_a_full_disk(folder):
-    """Kills, and two processes at once: see test_experiment."""
+    """Kills, and two processes at once: `tests/runs/test_runner.py` has them."""
     assert not wrong(attack.full_disks(1, 1, folder / "full"))
 
 

@@ -363,7 +363,7 @@ def test_help_has_examples(command, capsys):
 
 @pytest.mark.slow
 def test_what_may_not_train_leaves_out_what_it_cannot_draw(checkout, monkeypatch, capsys):
-    """Runs that nobody stored, data that are not here, a notebook that trains in its own cells: nothing fails."""
+    """Runs that are not stored, data that are not here, a notebook that trains in its own cells: nothing fails."""
     monkeypatch.setenv("FEDLAB_STORED_ONLY", "1")
     own = Item("fedeq", "fig10_memory_time")
     for item in (ITEM, own):

@@ -52,7 +52,7 @@ class DePRL(PartialPersonalisation):
     order: str = one_of("train_first", "mix_first")  # local steps before the average, or after it
     start: str = one_of("different", "same")  # 'different' or the 'same' heads of the workers at the start
 
-    everybody: ClassVar[bool] = True
+    needs_all_clients: ClassVar[bool] = True
     owned: ClassVar[tuple[str, ...]] = ("thetas", "trained", "heads")
     step_sizes: ClassVar[tuple[str, ...]] = ("lr", "head_lr")
 

@@ -119,8 +119,8 @@ class FeDEQ(PartialPersonalisation):
         change = problem.uplink(at, sent, equal)
         if self.server == "mean":
             return state | {"theta": problem.model.project(optax.tree.add(theta, change))}
-        everybody = problem.num_clients if problem.weight is None else jnp.sum(problem.weight)
-        share = problem.weights(at, equal).sum() / everybody
+        total = problem.num_clients if problem.weight is None else jnp.sum(problem.weight)
+        share = problem.weights(at, equal).sum() / total
         mean = optax.tree.add_scale(state["mean"], share, change)
         return state | {"theta": problem.model.project(mean), "mean": mean}
 

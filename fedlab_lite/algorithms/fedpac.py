@@ -49,8 +49,8 @@ class FedPAC(PartialPersonalisation):
 
     A client is judged with the averaged body and its mixed head. The paper's code differs in two ways. It stops in a
     round in which a class has no rows (here its prototype stays). It does not mix where rounding makes its matrix
-    indefinite. FedReCo's and FedCR's code uses the name FedPAC for a method with other distances, running averages in
-    place of means, and 50 penalty steps for the mixture.
+    indefinite. FedReCo's and FedCR's code uses the name FedPAC for another method. It has other distances, running
+    averages in place of means, and 50 penalty steps for the mixture.
     """
 
     epochs: int = ranged(5, 1)  # passes for the body, after the head

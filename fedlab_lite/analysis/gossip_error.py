@@ -1,8 +1,8 @@
 """The consensus error of gossip: training adds disagreement between workers, and mixing reduces it.
 
 One round is X <- P (X + U): workers train, which adds U, and then mix with the matrix P. Let D = (I - 1 1^T / N) X be
-the differences from the mean. The modes of P, other than the constant one, evolve independently: each round multiplies
-a mode's part of D, including what U adds to it, by the mode's eigenvalue lambda_j. The consensus error is
+the differences from the mean. The modes of P, other than the constant one, evolve independently. Each round multiplies
+a mode's part of D + U by the mode's eigenvalue lambda_j. The consensus error is
 (1/N) ||D||^2, the third term of DePRL's eq. (10). Without training it shrinks by a factor of lambda_2^2 or more per
 round. With training it is a sum over the rounds so far.
 """
@@ -28,7 +28,7 @@ def predicted(
       matrix: P, symmetric and doubly stochastic, such as `Graph.metropolis`.
       decay: factor on the step size per round.
       same_way: whether each worker moves in the same direction in every round, as when workers differ only in their
-        data; otherwise the directions of two rounds are independent, like noise.
+        data. Otherwise the directions of two rounds are independent, like noise.
 
     Raises: `InputError` for a matrix that is not symmetric, or that `engine.check_mixing` rejects.
 
@@ -63,7 +63,7 @@ def hump(run: History, metric: str = "consensus_error") -> Hump:
     """The rise and fall of a curve that starts at 0; both are above 0 if it rises and then falls.
 
     A curve's highest point is above its first and last point by construction. So the peak of a seed is taken at the
-    round where the mean of the other seeds has its highest point; then both logarithms can be negative. The start is
+    round where the mean of the other seeds has its highest point. Then both logarithms can be negative. The start is
     left out, because all workers start with the same representation, which is an error of 0. The result is nan if
     there is no later evaluation.
 

@@ -1,7 +1,7 @@
 """Readers for the formats of published data sets, whose files `sources` has opened and checked.
 
-Each reader takes open files and returns the arrays of a `Pool` by name: `x_train`, `y_train`, `x_test`, `y_test`, and
-`owner_train` and `owner_test` where samples have owners. It may raise any error for a damaged file.
+Each reader takes open files and returns the arrays of a `Pool` by name: `x_train`, `y_train`, `x_test` and `y_test`.
+Where samples have owners, it also returns `owner_train` and `owner_test`. It may raise any error for a damaged file.
 """
 
 import io

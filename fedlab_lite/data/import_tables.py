@@ -33,8 +33,8 @@ def import_data(
     uint8. They are resized to `size` (height, width) if it is given.
 
     Args:
-      split: a column of a table that says 'train' or 'test'. None: `test_fraction` of the rows of each owner, or of
-        each class where there are no owners, but at least one, is for testing, see `pool.held_out`.
+      split: a column of a table that says 'train' or 'test'. None: `test_fraction` of each owner's rows is for testing,
+        or of each class where there are no owners; at least one row. See `pool.held_out`.
 
     Raises: `InputError`, which lists all problems, and `OutputError`.
 

@@ -36,30 +36,38 @@ def federated(
     name: str = "arrays",
     seed: Seed = 0,
 ) -> Federated:
-    """Load `dataset` (embedded, published or a user's own, see `which`), keep some of it, and divide it by `partition`.
+    """Load a data set by name, or take arrays; keep some of the rows, and divide them among clients.
 
-    `train_size` and `test_size` samples are kept (None: all there are).
-    What is kept has the label mix of the whole, or, for `natural`, the clients' shares of the whole (at least one
-    sample each); sequences (`roles`, `shakespeare`) are dealt by `natural` alone. `digits`, `textures` and `motion` are
-    made to order: 500 training samples a client and a fifth as many test samples unless the sizes say otherwise. `seed`
-    draws the embedded samples, the ones kept, and the partition.
+    The kept rows have the label mix of all rows. With partition 'natural' they have the clients' shares of all rows
+    instead, and every client keeps at least one.
 
-    `common_test`: the test samples are not dealt, every client is judged on all of them. `shared_size` training samples
-    are held out for everybody, without labels (what is left is dealt): with the label mix of the whole, or with one
-    drawn from Dir(`shared_alpha`) where that is positive (FedF-ADMM, Sec. VI-E).
+    Args:
+      dataset: the name of an embedded data set, of a published one or of your own file (see `which`), or an array of
+        rows, `x [n, ...]`.
+      y: with an array: the labels, `[n]`.
+      owners: with an array: whose each row is, `[n]`. Each owner is a client, in the order of `numpy.unique(owners)`.
+        Then `partition` and `num_clients` are left out.
+      partition: one of `PARTITIONS`. Sequences (`roles`, `shakespeare`) are divided by role, 'natural'.
+        'by_class_cycle' pools training and test rows. It gives all clients equally many, 70 % for training (FedReCo).
+        Its sizes are multiples of `num_clients`; where one is given, the other follows.
+        'dirichlet_capped' (DePRL) moves rows to clients that have too few; `source` says how many.
+      classes_per_client: for 'by_label' and 'by_class_cycle'.
+      alpha: for 'dirichlet' and 'dirichlet_capped'.
+      train_size, test_size: rows to keep, over all clients; None: all. `digits`, `textures` and `motion` have any size:
+        by default 500 training rows per client, and a fifth as many test rows.
+      common_test: test every client on all test rows; otherwise the test rows are divided as well.
+      shared_size: training rows that all clients share, without labels (FedF-ADMM, Sec. VI-E). They are set aside
+        before the others are divided.
+      shared_alpha: 0: the shared rows have the label mix of all rows; otherwise a mix drawn from Dir(shared_alpha).
+      test_fraction: with an array: the share of test rows, of each owner's rows or of each class.
+      num_classes: with an array: the number of classes; None: the labels are 0, 1, ... without gaps.
+      task, name: with an array: one of `TASKS`, and what to call the data.
+      seed: draws the embedded rows, the rows to keep, the test rows of an array, and the partition.
 
-    `by_class_cycle` pools training and test samples and gives every client equally many, split 70/30 (FedReCo): the
-    sizes are multiples of `num_clients`, and where one is given the other follows.
-
-    `classes_per_client` is used by `by_label` and `by_class_cycle` alone, `alpha` by `dirichlet` and
-    `dirichlet_capped` (DePRL), which says in `source` where it had to help clients out. Raises `InputError` for unknown
-    names and impossible numbers, `MissingDataError` and `CorruptFileError` where real data are absent or damaged.
-
-    In place of a name, arrays: `federated(x, y, ...)`, `x [n, ...]` and `y [n]`. Either `owners [n]` names the client
-    of each row (clients are in the order of `numpy.unique(owners)`), or `partition` deals the rows to `num_clients`, as
-    it does those of a data set. `seed` draws the share `test_fraction` of the rows, of each owner or of each class, to
-    be test rows. Of arrays alone: `num_classes` (None: labels are 0, 1, ... without gaps), `task` and `name`. Raises
-    `InputError` where lengths differ, a number is NaN, an owner has one row, or labels are no integers from 0 on.
+    Raises:
+      InputError: unknown names and impossible numbers. With arrays also different lengths, NaN, labels that are not
+        whole numbers from 0, and an owner with one row.
+      MissingDataError, CorruptFileError: real data that are not here, or are damaged.
 
     Example:
       >>> data = federated("textures", partition="by_label", num_clients=10, train_size=1000)
@@ -118,7 +126,7 @@ def federated(
         rngs = [np.random.default_rng([seed, part]) for part in range(2)]
         kept = rest[_stratified(pool.y_train[rest], train_size, rngs[0], f"{name}: train_size")]
         tests = _stratified(pool.y_test, test_size, rngs[1], f"{name}: test_size")
-        # with a common test nobody needs a share of the test samples: the training samples may stand in for them
+        # With a common test set, test samples are not divided; the partition gets training samples in their place.
         labels = pool.y_train[kept], pool.y_train[kept] if common_test else pool.y_test[tests]
         if partition == "iid":
             parts = iid(*labels, num_clients, seed=seed)

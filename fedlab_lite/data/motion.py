@@ -18,13 +18,15 @@ _TIME = np.arange(100) / 50  # seconds, of a window's readings
 _STEP = 1 / 512  # resolution of a reading, as of a sensor; rounding gives equal values on all processors
 _CHUNK = 256  # windows made at a time
 
-# For each of `ACTIVITIES`: beats per second; swings of accelerometer (g), gyroscope (200 degrees/s) and magnetometer
-# (the Earth's field); shares of the tone and two overtones; the direction of up (x, y, z); strength of finger taps (g).
-_RHYTHM = np.array([0.5, 2.1, 0.9, 1.8, 1.7])
+# One row per activity of `ACTIVITIES`.
+_RHYTHM = np.array([0.5, 2.1, 0.9, 1.8, 1.7])  # beats per second
+# Swings of accelerometer (g), gyroscope (200 degrees/s) and magnetometer (the Earth's field).
 _SWING = np.array([[0.05, 0.05, 0.03], [0.7, 0.25, 0.1], [0.04, 0.05, 0.02], [0.35, 0.3, 0.1], [0.4, 0.5, 0.3]])
+# Shares of the tone and of two overtones.
 _TONES = np.array([[1, 0.3, 0.1], [1, 0.7, 0.5], [1, 0.6, 0.4], [1, 0.6, 0.2], [1, 0.2, 0.1]])
+# The direction of up: x, y, z.
 _UP = np.array([[0.4, 0.8, 0.2], [0.0, 0.9, 0.3], [0.0, 0.3, 0.9], [-0.2, 0.9, 0.2], [0.2, 0.7, 0.6]])
-_TAPS = np.array([0.0, 0.0, 0.25, 0.0, 0.0])
+_TAPS = np.array([0.0, 0.0, 0.25, 0.0, 0.0])  # strength of finger taps (g)
 
 
 def motion(train_size: int, test_size: int, *, num_users: int = NUM_USERS, seed: int = 0) -> Pool:

@@ -127,7 +127,7 @@ def by_class_cycle(
     within one; its first classes have one more. `rows` gives the numbers of training and test rows per client, drawn
     from the client's rows at random. None: 70 % and 30 % of the largest number that all clients can have. Where C
     divides `num_clients` and classes are equally large, every row is used. Fashion-MNIST gives 50 clients with 4
-    classes 980 and 420 rows each (the reference code 979 and 421, by rounding), CIFAR-10 with 2 classes 840 and 360.
+    classes 980 and 420 rows each; CIFAR-10 with 2 classes 840 and 360. (The reference code has 979 and 421.)
     Otherwise the smallest class limits all and rows are left out. The reference code then moves rows between clients
     until none is left out.
 

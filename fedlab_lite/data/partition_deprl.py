@@ -26,8 +26,8 @@ def dirichlet_capped(
 
     Returns: train, test, and the number of training samples moved in this way.
 
-    Raises: `InputError` unless there are C training samples and one test sample per client, or for an `alpha` so small
-      that the clients that are not full get no samples.
+    Raises: `InputError` unless there are C training samples and one test sample per client. It is also raised for an
+      `alpha` so small that the clients that are not full get no samples.
 
     >>> y = np.repeat(np.arange(2), 50)
     >>> train, test, given = dirichlet_capped(y, y[::5], 4, 1.0, seed=0)

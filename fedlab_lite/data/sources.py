@@ -41,8 +41,10 @@ def load(name: str) -> Pool:
 
     Images are uint8 `[n, height, width, channels]`, motion is float32 `[n, 900]`, text (x and y) int32 `[n, 16]`.
 
-    Raises `MissingDataError` (with the ways to get it), `CorruptFileError` (a wrong checksum or an unreadable file), or
-    `InputError` (unknown name, or a text in which no role has enough windows).
+    Raises:
+      MissingDataError: it is not here; the message lists the ways to get it.
+      CorruptFileError: a wrong checksum, or an unreadable file.
+      InputError: an unknown name, or a text in which no role has enough windows.
 
     Example:
       >>> pool = load("fashion_mnist")  # doctest: +SKIP

@@ -129,8 +129,8 @@ def equilibrium(
         It models how fast a device is. It is data of a compiled program.
       backward_solver: of 'implicit', one of `SOLVERS` or 'gmres'. The former treat each sample by itself; GMRES takes
         the batch as one system. A sample whose adjoint is not finite gets the one-step gradient.
-      backward_tol: of 'implicit', relative residual of eq. (9). Relative error of the whole gradient in float32,
-        measured with DEQ-MLP's cell and 50 samples, B in the ball of kappa 0.95 (B symmetric of radius 0.9):
+      backward_tol: of 'implicit', relative residual of eq. (9). The table has the relative error of the whole gradient
+        in float32, for DEQ-MLP's cell and 50 samples. B is in the ball of kappa 0.95 (or symmetric, of radius 0.9):
 
             tol, backward_tol      width 32          width 256
             1e-4, 1e-4 (default)   7e-5 (1.4e-4)     1.0e-4 (1.9e-4)

@@ -46,7 +46,7 @@ def project_linf(B: Float[ArrayLike, "..."], kappa: float = 0.95, *, axis: int =
     largest = jnp.max(size, axis=axis, keepdims=True, initial=0)
     outside = total > kappa
     # In a row with an entry far above kappa, size - t loses all its digits. As t is at least largest - kappa, this
-    # amount is subtracted first: the row's entries then lie between 0 and kappa, and so does its threshold.
+    # amount is subtracted first. Then the row's entries lie between 0 and kappa, and so does its threshold.
     size = jnp.where(largest > kappa, jnp.maximum(kappa - (largest - size), 0), size)
 
     def newton(state):

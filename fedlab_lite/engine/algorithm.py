@@ -68,7 +68,7 @@ class Algorithm(ABC):
     optimizer: optax.GradientTransformation | None = None  # used for all local training, in place of SGD
 
     version: ClassVar[int] = 2  # of its numerics: part of every run's name
-    everybody: ClassVar[bool] = False  # whether each round needs all clients
+    needs_all_clients: ClassVar[bool] = False  # in each round
     owned: ClassVar[tuple[str, ...]] = ()  # entries of the state that belong to the clients
     step_sizes: ClassVar[tuple[str, ...]] = ("lr",)  # what `lr_decay` applies to
 

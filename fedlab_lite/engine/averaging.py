@@ -1,6 +1,6 @@
 """The server's weighted average of what clients send, and the rules for its weights.
 
-FL-DEQ's eq. (14) weights a device by the solver iterations it makes. It is "applicable to any federated learning
+FL-DEQ's eq. (14) weights each device by its number of solver iterations. It is "applicable to any federated learning
 algorithm": a rule gives the weights, and every algorithm here averages with them.
 """
 

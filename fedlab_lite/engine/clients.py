@@ -55,7 +55,7 @@ def for_clients(
       stacked: trees whose leaves have the clients on axis 0; pools of `Rows` are passed whole, with places into them.
       shared: trees that are passed to every client unchanged.
       executor: 'loop', 'map', 'vmap', or 'auto': map on CPU, vmap on an accelerator.
-      clients_at_once: how many clients a device batches with 'vmap', which decides the memory; None: all its clients.
+      clients_at_once: number of clients that a device batches with 'vmap', which decides the memory; None: all.
       sizes: each client's number of rows; groups are made of clients with similar numbers. None: in the given order.
 
     Raises: `InputError` for an unknown executor, or fewer than one client at once.

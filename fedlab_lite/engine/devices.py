@@ -240,11 +240,11 @@ def combine(matrix: Matrix, stacked: PyTree, *, order: Int[Array, " m"] | None =
     return jax.tree.map(one, stacked)
 
 
-def dealt(cohort: Int[Array, " m"], size: Int[Array | np.ndarray, " clients"]) -> Int[Array, " places"]:
+def balanced(cohort: Int[Array, " m"], size: Int[Array | np.ndarray, " clients"]) -> Int[Array, " places"]:
     """The cohort in an order that gives every device an equal share of the work; left-over places are idle slots.
 
-    Devices take equal runs of the cohort, but clients have different numbers of rows. So clients are dealt one to each
-    device, from the largest on, in alternating direction. Then the rows of two devices differ by the largest client's
+    Devices take equal runs of the cohort, but clients have different numbers of rows. So devices take one client in
+    turn, the largest first, and the direction alternates. Then the rows of two devices differ by the largest client's
     rows at most.
 
     Args:
@@ -256,9 +256,9 @@ def dealt(cohort: Int[Array, " m"], size: Int[Array | np.ndarray, " clients"]) -
     devices = mesh().size
     if devices == 1:
         return cohort
-    nobody = len(size)
-    places = _padded(cohort, nobody)
+    idle = len(size)
+    places = _padded(cohort, idle)
     hands = np.arange(len(places)).reshape(-1, devices)
     hands[1::2] = hands[1::2, ::-1]
-    work = jnp.where(places < nobody, jnp.asarray(size)[jnp.minimum(places, nobody - 1)], -1)
+    work = jnp.where(places < idle, jnp.asarray(size)[jnp.minimum(places, idle - 1)], -1)
     return places[jnp.argsort(-work, stable=True)[hands.T.ravel()]]

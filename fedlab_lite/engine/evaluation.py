@@ -32,9 +32,9 @@ def evaluate(
         with the help of its training rows; None: the model answers by itself. A pytree.
       chunk: rows per forward pass.
 
-    Returns: arrays `[clients]`: the task's metrics and 'loss', means over the test labels that count (classification:
-      'accuracy', a share, 0-1), and their number, 'counted'; for equilibrium models also 'residual' (mean relative
-      residual of the solver) and 'iterations' (mean over rows).
+    Returns: arrays `[clients]`. The task's metrics and 'loss' are means over the test labels that count. For
+      classification there is 'accuracy', a share (0-1). 'counted' is the number of these labels. Equilibrium models
+      also have 'residual' (mean relative residual of the solver) and 'iterations', means over rows.
 
     Example:
       >>> from fedlab_lite.data import federated

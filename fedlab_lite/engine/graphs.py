@@ -185,8 +185,8 @@ def make_graph(
       edge_probability: p in (0, 1], in place of `num_edges`.
       seed: of the random graph.
 
-    Raises `InputError` for an unknown kind, fewer than two clients, an impossible number of edges, and a probability at
-    which no draw of `MAX_DRAWS` is connected.
+    Raises `InputError` for an unknown kind, fewer than two clients, an impossible number of edges, or where none of
+    `MAX_DRAWS` draws is connected.
 
     >>> make_graph("ring", 4).neighbour_mean[0].tolist()
     [0.0, 0.5, 0.0, 0.5]

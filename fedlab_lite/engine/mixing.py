@@ -86,7 +86,7 @@ def spectral_gap(matrix: Shaped[ArrayLike, "..."] | Sequence) -> float:
     check_mixing(matrix)
     matrix = np.asarray(matrix, float)
     # A matrix diag(s) K with K symmetric, such as D^-1 A with any diagonal, has the eigenvalues of the symmetric
-    # sqrt(M_ij M_ji), which are found ten times faster.
+    # sqrt(M_ij M_ji). They are found ten times faster.
     others = matrix * (1 - np.eye(len(matrix)))
     others /= np.maximum(others.max(1, keepdims=True), 1e-30)
     if np.array_equal(matrix, matrix.T) or np.allclose(others, others.T):

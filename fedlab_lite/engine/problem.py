@@ -13,7 +13,7 @@ from fedlab_lite.data import Federated, apart
 from fedlab_lite.engine.averaging import average
 from fedlab_lite.engine.channel import Channel, count
 from fedlab_lite.engine.clients import for_clients
-from fedlab_lite.engine.devices import broadcast, dealt, mesh, per_row, put, take
+from fedlab_lite.engine.devices import balanced, broadcast, mesh, per_row, put, take
 from fedlab_lite.engine.graphs import Graph
 from fedlab_lite.engine.local import Batch, ClientData
 from fedlab_lite.engine.mixing import mix
@@ -38,12 +38,12 @@ class RoundContext:
     index: Any  # from 0
     cohort: Any  # [m] clients; the index num_clients is an idle slot
     key: Any  # for everything that is random in this round
-    everybody: bool = field(default=False, metadata={"static": True})  # the cohort is 0 ... num_clients - 1
+    all_clients: bool = field(default=False, metadata={"static": True})  # the cohort is 0 ... num_clients - 1
     num_sampled: int | None = field(default=None, metadata={"static": True})  # without idle slots; None: m
 
     def order(self) -> Int[Array, " counted"] | None:
         """The places of the clients, sorted by their number, without idle slots; None: the present order."""
-        if self.everybody or (mesh().size == 1 and self.num_sampled is not None):
+        if self.all_clients or (mesh().size == 1 and self.num_sampled is not None):
             return None
         return jnp.argsort(self.cohort, stable=True)[: self.num_sampled or len(self.cohort)]
 
@@ -119,24 +119,24 @@ class Problem:
     def everyone(self, key: Key[Array, ""]) -> RoundContext:
         """The context of all clients, outside any round."""
         clients = self.num_clients
-        return RoundContext(jnp.int32(0), jnp.arange(clients), key, everybody=True, num_sampled=clients)
+        return RoundContext(jnp.int32(0), jnp.arange(clients), key, all_clients=True, num_sampled=clients)
 
     def at(self, index: Int[Array, ""] | int, cohort: Int[Array, " m"], key: Key[Array, ""]) -> RoundContext:
         """The context of round `index` with the clients `cohort [m]`, in the order that suits the devices."""
         if len(cohort) == self.num_clients:
             return replace(self.everyone(key), index=index)
-        return RoundContext(index, dealt(jnp.sort(cohort), self.data.size), key, num_sampled=len(cohort))
+        return RoundContext(index, balanced(jnp.sort(cohort), self.data.size), key, num_sampled=len(cohort))
 
     def take(self, tree: PyTree, at: RoundContext) -> PyTree:
         """The cohort's rows of a tree that is stacked over all clients."""
-        if at.everybody:
+        if at.all_clients:
             return tree
         stacked, pools, together = apart(tree)
         return together(take(stacked, at.cohort), pools)
 
     def put(self, tree: PyTree, at: RoundContext, rows: PyTree) -> PyTree:
         """The tree with the cohort's rows replaced; other clients' rows stay."""
-        return rows if at.everybody else put(tree, at.cohort, rows)
+        return rows if at.all_clients else put(tree, at.cohort, rows)
 
     def broadcast(self, tree: PyTree) -> PyTree:
         """The same tree for every client, stacked on axis 0."""

@@ -41,7 +41,7 @@ class Plan:
     cohort_size: Count | None = None  # None: all clients
     eval_every: Count = 1
 
-    def clients_a_round(self, problem: Problem) -> int:
+    def clients_per_round(self, problem: Problem) -> int:
         return problem.num_clients if self.cohort_size is None else self.cohort_size
 
     def check(self, problem: Problem, algorithm: Algorithm) -> None:
@@ -53,13 +53,13 @@ class Plan:
                 f"algorithm is {algorithm!r}, which is no Algorithm; use an object of a class of `fl.algorithms`"
             )
         check_fields(self)
-        clients, cohort_size = problem.num_clients, self.clients_a_round(problem)
+        clients, cohort_size = problem.num_clients, self.clients_per_round(problem)
         if cohort_size > clients:
             raise InputError(
                 f"cohort_size is {cohort_size} of {clients} clients; choose 1 to {clients}, or None for all of them"
             )
         algorithm.check(problem)
-        if algorithm.everybody and cohort_size < clients:
+        if algorithm.needs_all_clients and cohort_size < clients:
             name = type(algorithm).__name__
             raise InputError(f"all clients take part in each round of {name}; leave cohort_size out")
 
@@ -168,7 +168,7 @@ def advance(
         measure(0)
     spent = [each.seconds for each in progress]
     for index in range(progress[0].next, plan.num_rounds):
-        states = _round(algorithm, problem, states, index, keys, plan.clients_a_round(problem), number)
+        states = _round(algorithm, problem, states, index, keys, plan.clients_per_round(problem), number)
         jax.block_until_ready(states)
         done = index + 1
         if done % plan.eval_every == 0 or done == plan.num_rounds:
@@ -250,7 +250,7 @@ def train(
     plan.check(problem, algorithm)
     check_value("seeds", seeds, tuple[int, ...], Range(0, LARGEST))
     fingerprint = problem.data.fingerprint()
-    problem = in_groups(problem, algorithm, plan.clients_a_round(problem))
+    problem = in_groups(problem, algorithm, plan.clients_per_round(problem))
     on_devices = place_problem(problem)
     parts, states = [], []
     words = f"{type(algorithm).__name__} · {problem.model.name} · {problem.data.name}"

@@ -1,9 +1,9 @@
 """How papers/*.toml are written, and how they are written out for `papers.presets`.
 
-An item has a title, a claim, the paper's sentence (`quote`) and `where` it stands, `published` numbers and three
-presets, of which each has `minutes`, `hardware`, settings (`base`) and `runs` by name; where it has `columns`, each is
-crossed with each run under the name "column/run". What stands in the item itself is for all its presets; theirs is
-merged into it (base, runs, columns) or replaces it.
+An item has a title, a claim, the paper's sentence (`quote`) and its place (`where`), `published` numbers and three
+presets. A preset has `minutes`, `hardware`, settings (`base`) and `runs` by name. It may also have `columns`: then each
+run is made once per column, under the name "column/run". Values of the item itself are for all its presets. A preset's
+own values are merged into them (base, runs, columns), or replace them (all others).
 
     [shared]
     ring = { graph = "ring" }
@@ -20,21 +20,24 @@ merged into it (base, runs, columns) or replaces it.
     laptop.columns."motion_{on}_{alpha}" = { alpha = [0.1, 0.3], on = ["ring", "random"], seeds = [0] }
     laptop.columns."motion_ring_0.3" = { seeds = [0, 1, 2], without = ["dpsgd"] }
 
-- Settings are a table or a list, the last wins: of tables and of names in `[shared]`, which may name those above them.
-- Runs, columns and axes are settings by name: a table, or a list of names in `[shared]` and of such tables.
-- A name with braces is a grid, a cell for each combination, the first axis slowest. An axis is settings by name, or a
-  list of numbers, the values of the setting that it is named after; what is no axis is for every cell.
-- A run's values win over its column's, those over the base's; what a column or base says of a run by name, over all.
-- A preset that is `part_of` another item has that item's `columns` of these names, or all.
-- A preset or a column has no run that its `without` names. A preset may be a list of tables like settings.
-- `hardware` is "2 CPU cores", of runs at paper "one GPU", where it is not said.
-- `final_states`: `compute` keeps them, so that `experiment.measured` need not train once more.
+- Settings are one table, or a list of tables and of names in `[shared]`. Later entries of a list win. A shared entry
+  may name entries above it.
+- Runs, columns and axes are settings by name: one table, or a list of names in `[shared]` and of such tables.
+- A name with braces is a grid, with one cell per combination; the first axis changes slowest. An axis is settings by
+  name, or a list of values of the setting that has the axis's name. Other values are for every cell.
+- A run's values win over its column's, and these over the base's. A column or the base may also have a table with a
+  run's name; its values win over all others.
+- A preset that is `part_of` another item has that item's `columns` of these names; without names, all of them.
+- `without` names runs that a preset or a column does not have. A preset may be a list of tables, like settings.
+- `hardware` is "2 CPU cores" by default; "one GPU" for trained runs at `paper`.
+- `final_states`: `compute` also stores the runs' final states, so that `runs.measured` does not train again.
 - `reads`: further keys of the item and of its presets, which its notebook's cells read; any other key is an error.
-- `unstored`: the notebook trains and times in its own cells, so `make figures`, which may do neither, leaves it out.
+- `unstored`: the notebook trains and times in its own cells. `make figures` may do neither, so it leaves the item out.
 
-`[tables.<notebook>]` is a printed table: the label of each of its `columns`, and `rows` = [label, values...], "" where
-nothing is printed (in a list of rows also left out at the end). A name with braces is a grid of them: axes with the
-labels of their points, the `label` that joins those, and for rows the `values` of each.
+`[tables.<notebook>]` is a printed table. It has the label of each of its `columns`, and `rows` = [label, values...].
+A value that is not printed is "" (in a list of rows it may also be left out at the end). A name with braces is a grid
+of rows or columns. It has axes, with a label for each point, and `label`, which joins these labels. A grid of rows also
+has the `values` of each row.
 """
 
 import itertools
@@ -52,7 +55,7 @@ Table = dict[str, Any]
 
 
 def expand(content: Table) -> Table:
-    """What a file says, in full: every preset of every item, every row and column of every table."""
+    """The content of a file with all grids written out: presets of items, rows and columns of tables."""
     shared: Table = {}
     for name, spec in content.get("shared", {}).items():
         shared[name] = _one(spec, shared)
@@ -94,7 +97,7 @@ def _row(stem: str, name: str, row: Any) -> Table:
 
 
 def merged(*tables: Table) -> Table:
-    """Of what two say, the later; of tables in them, the same."""
+    """Merge tables; later values win, and tables inside them are merged in the same way."""
     result: Table = {}
     for table in tables:
         for name, value in table.items():
@@ -104,7 +107,7 @@ def merged(*tables: Table) -> Table:
 
 
 def _one(spec: Any, shared: Table) -> Table:
-    """Settings: a table, the name of shared ones, or a list of such."""
+    """Settings, from a table, from a name in `shared`, or from a list of both."""
     parts = spec if isinstance(spec, list) else [spec]
     for part in parts:
         if not isinstance(part, dict):
@@ -113,7 +116,7 @@ def _one(spec: Any, shared: Table) -> Table:
 
 
 def _named(spec: Any, shared: Table) -> dict[str, Table]:
-    """Settings by name, grids written out."""
+    """Settings by name, with grids written out."""
     result: Table = {}
     for part in spec if isinstance(spec, list) else [spec]:
         for name, own in part.items() if isinstance(part, dict) else [(part, part)]:
@@ -128,7 +131,7 @@ def _grid(pattern: str, table: Table, shared: Table) -> dict[str, Table]:
 
 
 def _labels(columns: Any) -> dict[str, str]:
-    """Labels by name, grids written out."""
+    """Labels by name, with grids written out."""
     result = {}
     for name, label in _one(columns, {}).items():
         if isinstance(label, str):
@@ -140,7 +143,7 @@ def _labels(columns: Any) -> dict[str, str]:
 
 
 def _cells_of(pattern: str, table: Table, number: Callable, read: Callable) -> list[tuple[str, Table, Table]]:
-    """Of each cell of a grid: its name, what the table says that is no axis, and its point on each axis."""
+    """The cells of a grid: the name of each, its values outside the axes, and its point on each axis."""
     braces = {name for _, name, _, _ in string.Formatter().parse(pattern) if name is not None}
     for name in sorted(braces):
         choose(f"axis of {pattern!r}", name, table)

@@ -1,4 +1,4 @@
-"""Display names: what a sentence or a table says in place of a key such as `motion_ring_0.3/deprl`."""
+"""Display names, which sentences and tables show in place of keys such as `motion_ring_0.3/deprl`."""
 
 import re
 
@@ -13,7 +13,7 @@ WORDS = {  # of the parts of a key
     **{"fedf": "FedF-ADMM", "admm": "", "cmfd": "CMFD", "deq": "DEQ", "mlp": "MLP", "resnet": "ResNet"},
     **{"personal": "personal epochs", "shared": "shared epochs", "unseen": "new clients", "weak": "weak clients (%)"},
 }
-RUNS = {"random": "random", "shared": "shared θ", "own": "own θ"}  # as a run, not as part of a column
+RUNS = {"random": "random", "shared": "shared θ", "own": "own θ"}  # of keys that name a run, not a part of a column
 METRICS = {
     **{"times_smaller": "times smaller", "size_reduction_percent": "parameters saved (%)"},
     **{"cohort_size": "clients per round", "classes_per_client": "classes per client", "by_label": "by label"},
@@ -30,9 +30,9 @@ _KEY = re.compile(r"(?<![\w/.\\$])[a-z0-9]+(?:[_/.][a-zA-Z0-9]+)*[_/][a-zA-Z0-9_
 
 
 def plain_name(text: str) -> str:
-    """The text with every key in it, such as a run's "column/method", in display names.
+    """The text with display names in place of keys, such as a run's "column/method".
 
-    What has no known part, such as phi_i, stays.
+    A word without a known part, such as phi_i, does not change.
 
     >>> plain_name("motion_ring_0.3/deprl"), plain_name("loss of fmnist_2class_cnn/dec_fedavg at the end")
     ('DePRL (motion, ring, 0.3)', 'loss of DecFedAvg (Fashion-MNIST, 2 classes, CNN) at the end')
@@ -53,7 +53,7 @@ def _named(key: str) -> str:
 
 
 def _of(part: str) -> str:
-    """One part of a key: an algorithm's label, a metric, or its tokens in words."""
+    """The display name of one part of a key: an algorithm's label, a metric, or its tokens in words."""
     label = look(part)["label"]
     if label != part or part in METRICS:
         return METRICS.get(part, label)

@@ -13,7 +13,7 @@ FACTS = 3  # the most counted numbers in one
 
 @dataclass(frozen=True)
 class Verdict:
-    """The outcome of comparisons, and the sentence that gives the reason; `readings` of the paper beside it.
+    """The outcome of comparisons, the sentence that gives the reason, and the verdicts on each reading of the paper.
 
     Example:
       >>> found = decide([Comparison("parameters 737,214", 0.0, fact=True)], like="printed")
@@ -33,9 +33,10 @@ class Verdict:
 
 
 def decide(comparisons: Iterable[Comparison], *, like: str = "claimed", cause: str = "") -> Verdict:
-    """The verdict on all comparisons of a claim, each at the level that Holm's method leaves it.
+    """The verdict on all comparisons of a claim, with p values corrected by Holm's method.
 
-    It agrees if every comparison is surely as claimed, and differs if one is surely not; else it is undecided.
+    It agrees if every comparison is as claimed beyond its error. It differs if one comparison is not as claimed, beyond
+    its error. Otherwise it is undecided.
     """
     found = tuple(comparisons)
     about = {"comparisons": found, "cause": cause, "like": like}
@@ -56,14 +57,17 @@ def decide(comparisons: Iterable[Comparison], *, like: str = "claimed", cause: s
 
 
 def _deciding(against: list[Comparison], unsure: list[Comparison], found: tuple[Comparison, ...]) -> Comparison:
-    """The comparison that a sentence tells: the worst against the claim, else what keeps it open, else the closest."""
+    """The comparison that the reason names.
+
+    It is the one that contradicts the claim most; if none does, one that leaves the outcome open, or else the closest.
+    """
     if against:
         return min(against, key=lambda each: each.margin if math.isfinite(each.margin) else -math.inf)
     return max(unsure or found, key=lambda each: (bool(each.obstacle), each.p))
 
 
 def adjusted_p(comparisons: Iterable[Comparison]) -> list[float]:
-    """Holm's p value of each comparison; counted facts need no correction and take no part in it."""
+    """Holm's p value of each comparison; counted facts need no correction and do not count as tests."""
     found = list(comparisons)
     rest = iter(holm([each.p for each in found if each.fact is None]))
     return [each.p if each.fact is not None else next(rest) for each in found]
@@ -96,7 +100,7 @@ def given(premise: Verdict, verdict: Verdict) -> Verdict:
 
 
 def kindest(readings: Mapping[str, Verdict]) -> Verdict:
-    """The verdict of the reading of the paper that comes out best for it, with all readings beside it.
+    """The verdict of the reading that is best for the paper, together with the verdicts of all readings.
 
     Args:
       readings: what was tried -> its verdict: "words", "reference code", "proof", ...
@@ -116,7 +120,7 @@ def kindest(readings: Mapping[str, Verdict]) -> Verdict:
 
 
 def shortened(reason: str) -> str:
-    """The reason in at most `WORDS` words: clauses at its end are left out, then words.
+    """The reason in at most `WORDS` words: first the last clauses are left out, then words.
 
     >>> shortened("a " * 30 + "b; c; " + "d " * 20).endswith("b; c")
     True

@@ -1,4 +1,4 @@
-"""What the papers print and what our notebooks run: one TOML file a paper, read by name; `papers.grids` has its form.
+"""What the papers print and what our notebooks run, from one TOML file per paper; `papers.grids` has its form.
 
 >>> sorted(settings("fedeq", "fig04_mlp_vs_deq_mlp", "quick"))
 ['deq_mlp', 'local', 'mlp']
@@ -22,7 +22,7 @@ from fedlab_lite.util import InputError, choose, files
 from fedlab_lite.util.fields import Allowed, check_value, rules_of
 
 SETTINGS = {name: allowed for name, allowed in rules_of(Settings).items() if not name.endswith("_options")}
-COURSE = "learn"  # no paper, but its chapters are items like theirs
+COURSE = "learn"  # not a paper; its chapters are items too
 PAPERS = tuple(sorted(file.stem for file in Path(__file__).parent.glob("*.toml") if file.stem != COURSE))
 ALL = (*PAPERS, COURSE)
 
@@ -38,7 +38,7 @@ class Item(NamedTuple):
 
     @property
     def notebook(self) -> Path:
-        """Where its notebook lies in a checkout, written or not."""
+        """The path of its notebook in a checkout, whether or not the file exists."""
         return files.notebooks_dir() / self.paper / f"{self.stem}.ipynb"
 
 
@@ -52,7 +52,7 @@ def load(paper: str) -> dict[str, Any]:
 def items(pattern: str = "*", of: Sequence[str] = PAPERS) -> list[Item]:
     """The items whose "<paper>/<stem>" a shell pattern matches, or contains as a part.
 
-    Raises `InputError`, naming what is near, where nothing matches.
+    Raises `InputError`, which suggests similar names, if nothing matches.
 
     >>> [str(item) for item in items("fedeq/tab03")]
     ['fedeq/tab03_accuracy']
@@ -63,7 +63,7 @@ def items(pattern: str = "*", of: Sequence[str] = PAPERS) -> list[Item]:
     if not found:
 
         def alike(item: Item) -> tuple[float, ...]:
-            """How far the pattern is like the beginning of the item's name, then like all of it."""
+            """The similarity of the pattern to the beginning of the item's name, then to the whole name."""
             pairs = [(name[: len(pattern) + 1], name) for name in (item.stem, str(item))]
             return max(tuple(difflib.SequenceMatcher(None, pattern, part).ratio() for part in pair) for pair in pairs)
 
@@ -81,18 +81,18 @@ def item(paper: str, stem: str) -> dict[str, Any]:
 
 
 def headlines() -> list[Item]:
-    """The one item of each paper that says most."""
+    """The most important item of each paper."""
     return [Item(paper, load(paper)["headline"]) for paper in PAPERS if "headline" in load(paper)]
 
 
 def link(paper: str) -> str:
-    """Where a paper can be read, in Markdown; where it is not published, a word on that."""
+    """A Markdown link to a paper, or for an unpublished paper the text that says so."""
     where = load(paper)["link"]
     return f"[{where.removeprefix('https://')}]({where})" if where.startswith("https:") else where
 
 
 def preset_table(paper: str, stem: str, preset: str) -> dict[str, Any]:
-    """What an item's preset says; of one that is `part_of` another item, with that item's base, runs and columns."""
+    """The table of an item's preset; if it is `part_of` another item, with that item's base, runs and columns."""
     choose("preset", preset, PRESETS)
     table = item(paper, stem)[preset]
     if "part_of" not in table:
@@ -118,7 +118,7 @@ def estimate(paper: str, stem: str, preset: str) -> dict[str, Any]:
 
 
 def _known(values: Mapping[str, Any]) -> dict[str, Allowed]:
-    """What a run of this algorithm and model takes, options included, and what each value may be."""
+    """The settings and options of this algorithm and model by name, and what each value may be."""
     model, algorithm = (values.get(name, getattr(Settings, name)) for name in ("model", "algorithm"))
     for name, value in (("model", model), ("algorithm", algorithm)):
         check_value(name, value, *SETTINGS[name])
@@ -126,7 +126,7 @@ def _known(values: Mapping[str, Any]) -> dict[str, Allowed]:
 
 
 def _settings(values: Mapping[str, Any]) -> Settings:
-    """Settings from flat names: what is no setting is an option of the algorithm, of the model, or of both."""
+    """Settings from flat names; other names are options of the algorithm, of the model, or of both."""
     plain = {name: value for name, value in values.items() if name in SETTINGS}
     types = {
         "model_options": model_options(plain.get("model", Settings.model)),
@@ -137,7 +137,7 @@ def _settings(values: Mapping[str, Any]) -> Settings:
 
 
 def _flat_runs(paper: str, stem: str, preset: str) -> dict[str, tuple[dict[str, Any], dict[str, Any]]]:
-    """Of every run by name: what the preset says for all runs or for its column, and what it says for this run."""
+    """The values of each run by name: those of its preset and column, and its own."""
     table = preset_table(paper, stem, preset)
     runs = table.get("runs", {})
     result = {}
@@ -154,9 +154,10 @@ def _flat_runs(paper: str, stem: str, preset: str) -> dict[str, tuple[dict[str, 
 
 
 def parameters(paper: str, stem: str, preset: str, **overrides: Any) -> dict[str, Allowed]:
-    """What some run of the item takes: settings, and options of its model and algorithm, and what each may be.
+    """The settings and options that at least one run of the item takes, by name, and what each value may be.
 
-    `overrides`: another model or algorithm, whose options it then is.
+    Args:
+      overrides: another model or algorithm; then its options are meant.
     """
     known: dict[str, Allowed] = {}
     for common, own in _flat_runs(paper, stem, preset).values():

@@ -7,8 +7,8 @@
 | `reduced`  | the paper's data and network, smaller                     | agrees here, differs here        |
 | `stand-in` | other data or another network                             | agrees here, differs here        |
 
-Scope and distance come from the settings of the runs and of the preset `paper`; nobody types them. At `quick` a result
-is `seen`: it says nothing of the paper.
+Scope and distance are computed from the settings of the runs and of the preset `paper`. At `quick` a result is `seen`:
+it says nothing of the paper.
 """
 
 import itertools
@@ -35,7 +35,7 @@ SCOPES = ("counted", "paper", "reduced", "stand-in")
 FIRM = {"agrees": "reproduced", "differs": "contradicted"}  # at scope counted and paper
 HERE = {"agrees": "agrees here", "differs": "differs here"}
 WORDS = ("reproduced", "contradicted", "agrees here", "differs here", "undecided", "misprint", "seen")
-APART = 5.0  # points between two rivals in print, from which on their order is a regime
+APART = 5.0  # points; rivals this far apart in print should come out in the same order here
 
 
 @cache
@@ -47,8 +47,8 @@ def _paper(item: Item) -> tuple[Settings, ...]:
 def distance(item: Item, runs: Iterable[Settings]) -> dict[str, dict[str, list]]:
     """The settings in which runs differ from the paper's: field -> the values 'here' and 'paper'.
 
-    A field of the preset `paper` whose values include all of ours does not count. Of seeds the number counts; fewer
-    than the paper's are no difference of setting, and uncertainty has them.
+    A field of the preset `paper` whose values include all of ours does not count. Fewer seeds than the paper's do not
+    count either: they are part of the uncertainty.
     """
     here, paper = list(runs), list(_paper(item))
     found = {}
@@ -60,7 +60,7 @@ def distance(item: Item, runs: Iterable[Settings]) -> dict[str, dict[str, list]]
 
 
 def _parts(name: str, here: list[Settings], paper: list[Settings]):
-    """A field with its values on both sides; options of a model or algorithm that both have one by one."""
+    """A field with its values on both sides; the options of models and algorithms that both have, one by one."""
     if not name.endswith("_options"):
         yield name, *({getattr(run, name) for run in runs} for runs in (here, paper))
         return
@@ -107,7 +107,7 @@ def check(result: Mapping[str, Any]) -> None:
 
 
 def word(outcome: str, scope: str, preset: str, readings: Mapping[str, Verdict]) -> str:
-    """What is said of the paper.
+    """The word that is said of the paper.
 
     `reproduced` and `contradicted` need all readings of the paper to come out alike.
 
@@ -128,10 +128,13 @@ def judge(
     printed: Iterable[Mapping],
     also: Mapping[str, Verdict],
 ) -> tuple[Verdict, dict[str, Verdict], str]:
-    """The verdict and those on what is also asked, after the checks that stand before an outcome, and the scope.
+    """The verdict and those on what is also asked, after three checks of the outcome, and the scope.
 
-    Checks: no comparison may change sides over the rounds that the paper still has; the paper's rivals come out in the
-    paper's order; and the rule, applied to the printed table, agrees. They can only make an outcome undecided.
+    1. No comparison may change sides during the rounds that the paper still has.
+    2. The paper's rivals come out in the paper's order.
+    3. The same rule, applied to the printed table, agrees.
+
+    The checks can only make an outcome undecided.
     """
     runs = [run.settings for run in histories.values() if run.settings]
     scope = scope_of(item, preset, verdict, runs)
@@ -174,10 +177,13 @@ def _by_method(rows: Iterable[Mapping]) -> dict[str, dict[str, float]]:
 
 
 def regime(histories: Mapping[str, History], rows: Iterable[Mapping], own: str) -> dict[str, str]:
-    """Data on which two rivals stand the other way round than in the printed table, with a sentence each.
+    """The data sets on which two rivals have the opposite order of the printed table, each with a sentence.
 
-    A pair counts that stands one way in every printed column, by `APART` points on average, and here the other way by
-    more than a point. `own`: the paper's method, which is what the claim is about.
+    A pair counts if one is ahead in every printed column, by `APART` points on average, and is behind here by more than
+    one point.
+
+    Args:
+      own: the paper's method, which is not a rival.
     """
     printed, here = _by_method(rows), {}
     for name, run in histories.items():
@@ -200,7 +206,7 @@ def _gaps(one: Mapping[str, float], other: Mapping[str, float]) -> list[float]:
 
 
 def self_check(comparisons: Iterable[Comparison], rows: Iterable[Mapping]) -> list[str]:
-    """Where a comparison of two methods does not hold in the printed table itself, a sentence each."""
+    """Sentences on the comparisons of two methods that do not hold in the printed table itself."""
     printed, found = _by_method(rows), {}
     for each in comparisons:
         if each.pair and each.metric == "accuracy":

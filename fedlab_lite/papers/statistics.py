@@ -1,4 +1,4 @@
-"""The arithmetic of verdicts: one comparison with its error, p values, Holm's correction, and what a design can see.
+"""The arithmetic of verdicts: one comparison with its error, p values, Holm's correction, and visible differences.
 
 A difference has two independent errors: over seeds, and over clients and test rows. Their squares add up. Degrees of
 freedom follow Welch and Satterthwaite: they are those of the seeds alone where the seeds' error dominates.
@@ -51,7 +51,7 @@ class Comparison:
 
     @property
     def margin(self) -> float:
-        """By how much it lies on the side that the claim asks for."""
+        """The distance of the difference from the asked value; it is positive on the side that the claim asks for."""
         return (self.difference - self.asked) * (1 if self.above else -1)
 
     @property
@@ -82,10 +82,10 @@ class Comparison:
         return float(self.error * (t.isf(LEVEL / 2 / max(tests, 1), self.freedom) + t.isf(1 - POWER, self.freedom)))
 
     def ahead(self, rounds: int) -> float:
-        """How far the difference would move in `rounds` more rounds.
+        """The expected change of the difference in `rounds` more rounds.
 
-        A quarter moves it by the same share of what the quarter before did, as in the last two quarters; by as much as
-        the last one where that did not slow down.
+        Each further quarter changes it by a constant share of the change in the quarter before. The share is that of
+        the last two quarters, and at most 1.
         """
         before, last = self.quarters
         if not (self.rounds and rounds and last):
@@ -94,7 +94,7 @@ class Comparison:
         return last * number if share == 1 else last * share * (1 - share**number) / (1 - share)
 
     def after(self, rounds: int) -> "Comparison":
-        """The same with an obstacle if it may change sides in `rounds` more rounds, see `ahead`."""
+        """This comparison; with an obstacle if its sign may change in `rounds` more rounds, see `ahead`."""
         moves = self.ahead(rounds)
         signed = moves * (1 if self.above else -1)
         if self.obstacle or not abs(signed) > abs(self.margin) or signed * self.margin > 0:

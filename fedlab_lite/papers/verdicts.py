@@ -100,7 +100,7 @@ def observed(
 
 
 def _with_error(found: Comparison, values: np.ndarray, sampling: tuple[float, float]) -> Comparison:
-    """The comparison with the errors over its values and of sampling; one value alone needs the latter."""
+    """The comparison with its error over the values and its sampling error; a single value needs the latter."""
     known = math.isfinite(sampling[0])
     if len(values) > 1:
         error, freedom = statistics.combined((statistics.mean_error(values), len(values) - 1), *[sampling] * known)
@@ -159,7 +159,7 @@ def compare(
     """The verdict on whether `left` leads every run of `right` by more than `by`, over last rounds and common seeds.
 
     Args:
-      metric: None: the headline metric (accuracy as a share; for a regression the distance).
+      metric: None: the headline metric of the runs' task (for classification the accuracy, a share).
       by: in the metric's unit. A negative value allows `left` to be behind by that much, so a tie counts as a lead.
       higher: whether higher is better; None: decided by the metric's name, see `statistics.better_higher`.
       last: number of last rounds to average over, see `History.final`.
@@ -205,7 +205,7 @@ def _pair(histories, names, metric, by, higher, last, moment) -> Comparison:
 
 
 def _at_one_moment(names, runs, metric, moment) -> tuple[list[str], str]:
-    """The metric of each run at this moment, and why there is none."""
+    """The metric of each run at this moment, and the reasons why runs have none."""
     moments = [moment_of(run) for run in runs]  # '': no mixing, so there is one moment only
     if moment is None:
         if "" in moments or moments[0] == moments[1]:

@@ -33,12 +33,12 @@ def federation(settings: Settings) -> str:
     >>> federation(Settings(dataset="cifar10", partition="by_label", num_clients=100, classes_per_client=5))
     'CIFAR-10\\n100 clients, 5 classes each'
     """
-    dealt = dict.fromkeys(("by_label", "by_class_cycle"), f"{settings.classes_per_client} classes each")
-    dealt |= {
+    partitions = dict.fromkeys(("by_label", "by_class_cycle"), f"{settings.classes_per_client} classes each")
+    partitions |= {
         **dict.fromkeys(("dirichlet", "dirichlet_capped"), f"Dirichlet {settings.alpha:g}"),
         "natural": "by writer" if settings.dataset != "shakespeare" else "by role",
     }
-    how = dealt.get(settings.partition, settings.partition)
+    how = partitions.get(settings.partition, settings.partition)
     return f"{DATA.get(settings.dataset, settings.dataset)}\n{settings.num_clients} clients, {how}"
 
 

@@ -44,7 +44,7 @@ def train_batch(
     fingerprint = data_fingerprint(problem)
     for name, *_ in batch:
         store.agree(name)
-    problem = in_groups(problem, algorithm_of(settings), plan.clients_a_round(problem))
+    problem = in_groups(problem, algorithm_of(settings), plan.clients_per_round(problem))
     problem = training.place_problem(problem)
     saved = {run: _checkpoint(run[0]) for run in batch}
 

@@ -33,7 +33,7 @@ from fedlab_lite.util.jax_setup import PRECISIONS
 def versions(settings: Settings) -> dict[str, int]:
     """The numerics versions that a run's numbers depend on; a higher version renames the runs that depend on it.
 
-    `tests/test_numerics.py` compares the source behind each version with a recorded hash.
+    `tests/runs/test_numerics.py` compares the source behind each version with a recorded hash.
     """
     family = getattr(MODELS[settings.model][0], "version", 1)
     return {"engine": training.ENGINE, "algorithm": ALGORITHMS[settings.algorithm].version, "family": family}

@@ -1,7 +1,7 @@
 """Tuning: Optuna searches step sizes and penalties; a batch of trials is one program, and every run is stored.
 
 Batch k is drawn only from the trials of the batches before it, with a seed of its own. So the same search draws the
-same trials again and reads their runs from the store: one that was interrupted, or is extended later, goes on.
+same trials again and reads their runs from the store. A search that was interrupted, or is extended later, continues.
 """
 
 import math
@@ -73,8 +73,8 @@ def tune(
       seed: draws the trials; the settings have the seeds of the runs.
       progress: as in `runs.run_all`, with one bar per batch.
 
-    Returns: a study in memory with `num_trials` trials: `best_params`, `best_value`, `trials`. The user attributes of a
-      trial are 'test', the same score on the test rows, for the report only, and 'diverged', whether one of its seeds
+    Returns: a study in memory with `num_trials` trials: `best_params`, `best_value`, `trials`. A trial has two user
+      attributes: 'test' is the same score on the test rows, for the report only; 'diverged' is whether one of its seeds
       diverged. The histories are those of `run_all` with `with_options(held_out(settings), **trial.params)`.
 
     Raises: `InputError`, and as `run_all`.

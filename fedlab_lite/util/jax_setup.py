@@ -35,9 +35,9 @@ def setup(
         them between threads.
       cache: whether compiled programs are kept for the next process, in `$FEDLAB_CACHE/xla`; or the folder for them.
         Files there that were only partly written are removed, see `remove_damaged`.
-      precision: of matrix products and convolutions outside stored runs, which have their own
-        (`Settings.precision`): 'float32'; 'tf32', which rounds their factors to 10 bits and is faster on a GPU; or
-        'bfloat16' (7 bits). A CPU computes in float32 anyway. None: 'float32', unless JAX was told otherwise.
+      precision: of matrix products and convolutions outside stored runs, which have their own (`Settings.precision`).
+        'float32'; 'tf32' rounds their factors to 10 bits and is faster on a GPU; 'bfloat16' rounds to 7 bits. A CPU
+        computes in float32 anyway. None: 'float32', unless JAX was told otherwise.
       coordinator, num_processes, process_id: address (`host:port`) of process 0, how many processes compute together
         and which this one is; None: FEDLAB_COORDINATOR, FEDLAB_NUM_PROCESSES and FEDLAB_PROCESS_ID if they are set.
 

@@ -100,14 +100,14 @@ class TestEveryAlgorithm:
 
     @pytest.mark.slow
     def test_a_round_does_not_depend_on_the_order_of_its_cohort(self, name, problem):
-        """Training deals it to the devices, with an idle place: 4 for 3; here it comes backwards, and as it is."""
+        """Training orders it for the devices, with an idle place (4 for 3). Here it stays as given, backwards."""
         algorithm = make_algorithm(name, lr=0.1)
         state, cohort = init(algorithm, problem), cohort_of(algorithm, problem, COHORT)
-        dealt = step(algorithm, problem, state, cohort)
-        at = problem.everyone(KEY) if algorithm.everybody else some(*COHORT[::-1].tolist())
+        balanced = step(algorithm, problem, state, cohort)
+        at = problem.everyone(KEY) if algorithm.needs_all_clients else some(*COHORT[::-1].tolist())
         plain = jax.jit(lambda algorithm, problem, state, at: algorithm.round(problem, state, at))
         given = plain(algorithm, problem, state, at)
-        jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, atol=1e-6), dealt, given)
+        jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, atol=1e-6), balanced, given)
 
     def test_idle_clients_keep_everything(self, name, problem):
         algorithm, idle = make_algorithm(name, lr=0.1), jnp.array([1, 4])
@@ -116,7 +116,7 @@ class TestEveryAlgorithm:
         for part in set(algorithm.owned) & before.keys() - {"masks", "next_masks"}:
             for a, b in zip(jax.tree.leaves(before[part]), jax.tree.leaves(after[part]), strict=True):
                 assert not np.array_equal(a[COHORT], b[COHORT])
-                assert algorithm.everybody or np.array_equal(a[idle], b[idle])
+                assert algorithm.needs_all_clients or np.array_equal(a[idle], b[idle])
 
     @pytest.mark.slow
     def test_newcomers_do_better_than_the_untrained(self, name, problem):

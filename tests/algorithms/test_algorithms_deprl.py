@@ -38,7 +38,7 @@ def test_deprl_by_hand():
         for _ in range(2):
             w = w - 0.5 * (phi + w - TARGETS)
         phi = phi - 0.25 * (phi + w - TARGETS)
-        phi = np.full(3, phi.mean())  # a ring of three joins everybody
+        phi = np.full(3, phi.mean())  # on a ring of three all are neighbours
         np.testing.assert_allclose(state["heads"]["w"], w, rtol=1e-5)
         np.testing.assert_allclose(state["thetas"]["theta"], phi, rtol=1e-5)
     own, shared = algorithm.models(problem, state, KEY)

@@ -20,7 +20,7 @@ from fedlab_lite.nn import Gaussian
 from fedlab_lite.nn.gaussian import GaussianHead
 from fedlab_lite.util import InputError
 
-EVERYBODY = jnp.arange(2)
+ALL_CLIENTS = jnp.arange(2)
 
 
 # --- FedReCo ----------------------------------------------------------------------------------------------------------
@@ -104,7 +104,7 @@ def test_steps_are_batches_and_epochs_are_passes():
 
 
 def test_without_a_penalty_clients_are_alone():
-    """u_0 still follows them, and nobody follows it: whatever the server does."""
+    """Without a penalty u_0 still follows the clients, but has no influence on them, whatever the server does."""
     _, _, one = reco([(0, 1), (0, 1)], penalty=0.0)
     _, _, other = reco([(0, 1), (0, 1)], penalty=0.0, server_lr=0.1)
     assert_equal((one["thetas"], one["heads"]), (other["thetas"], other["heads"]))
@@ -208,7 +208,7 @@ def test_fedbabu_by_hand():
     """Bodies under w = 0: theta_i = 0.5 y = 0.5, 2.5; by rows, 3/4 and 1/4: theta = 1. Tuned once: residuals 0, -4."""
     problem = quadratic_problem([1.0, 5.0], (3, 1))
     algorithm = make_algorithm("fedbabu", lr=0.5, batch_size=4, epochs=1, ft_epochs=1)
-    state = step(algorithm, problem, init(algorithm, problem), EVERYBODY)
+    state = step(algorithm, problem, init(algorithm, problem), ALL_CLIENTS)
     assert float(state["params"]["representation"]["theta"]) == pytest.approx(1.0)
     assert float(state["params"]["head"]["w"]) == 0
     own = algorithm.models(problem, state, KEY)[0]
@@ -285,7 +285,7 @@ def test_fedpac_by_hand():
     state = init(algorithm, problem)
     for _ in range(2):
         theta, heads, prototypes = pac_round(theta, heads, prototypes)
-        state = step(algorithm, problem, state, EVERYBODY)
+        state = step(algorithm, problem, state, ALL_CLIENTS)
         assert float(state["theta"]["theta"]) == pytest.approx(theta, rel=1e-5)
         np.testing.assert_allclose(state["heads"]["w"], heads, rtol=1e-5)
         np.testing.assert_allclose(state["prototypes"], prototypes, rtol=1e-5)
@@ -360,7 +360,7 @@ def test_fedcr_by_hand():
     state = init(algorithm, problem)
     for _ in range(2):
         theta, s, heads, prior = cr_round(theta, s, heads, prior)
-        state = step(algorithm, problem, state, EVERYBODY)
+        state = step(algorithm, problem, state, ALL_CLIENTS)
         assert float(state["theta"]["theta"]) == pytest.approx(theta, rel=1e-5)
         assert float(state["theta"]["s"]) == pytest.approx(s, rel=1e-5)
         np.testing.assert_allclose(state["heads"]["w"], heads, rtol=1e-5)
@@ -368,11 +368,11 @@ def test_fedcr_by_hand():
         np.testing.assert_allclose(state["prior"].deviation[:, 0], prior[1], rtol=1e-5)
 
 
-def test_fedcr_keeps_the_prior_of_a_class_that_nobody_shows():
+def test_fedcr_keeps_the_prior_of_a_class_without_rows():
     problem = labelled(ScalarGaussian(0.5, 0.25))
     problem = replace(problem, data=replace(problem.data, y=np.zeros_like(problem.data.y)))
     algorithm = make_algorithm("fedcr", lr=0.1, epochs=1)
-    prior = step(algorithm, problem, init(algorithm, problem), EVERYBODY)["prior"]
+    prior = step(algorithm, problem, init(algorithm, problem), ALL_CLIENTS)["prior"]
     assert (float(prior.mean[1, 0]), float(prior.deviation[1, 0])) == (0, 1)
     assert 0 < float(prior.deviation[0, 0]) < 0.5
 

@@ -107,7 +107,7 @@ def test_losses_are_those_of_each_clients_own_rows():
             np.testing.assert_allclose(losses[client], want, rtol=1e-4, atol=1e-5)
 
 
-def test_a_common_test_set_is_everybodys():
+def test_a_common_test_set_belongs_to_all_clients():
     problem = blobs(num_clients=3, sizes=[5, 9, 7])
     data = problem.data
     first = {name: np.asarray(getattr(data, name))[:1] for name in ("test_x", "test_y", "test_size")}

@@ -1,4 +1,4 @@
-"""New workers: their rows dealt anew, phi as they are given it, and heads that are trained on it alone."""
+"""New workers: their rows are divided again, phi is given, and only their heads are trained."""
 
 from dataclasses import replace
 
@@ -16,7 +16,7 @@ def rows_of(x, size):
     return sorted(row.tobytes() for rows, n in zip(np.asarray(x), size, strict=True) for row in rows[:n])
 
 
-def test_rows_are_dealt_anew_and_none_is_lost():
+def test_rows_are_divided_again_and_none_is_lost():
     data = federated("digits", partition="iid", num_clients=6, train_size=300, test_size=120)
     anew = redeal(data, 0.2, seed=1)
     assert rows_of(anew.x, anew.size) == rows_of(data.x, data.size)

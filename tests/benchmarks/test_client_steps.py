@@ -1,4 +1,4 @@
-"""Client steps a second: a round of ours, the bare steps that bound it, the peers'. Run by `make bench`."""
+"""Client steps per second: a round of ours, the bare steps that bound it, and the peers'. Run by `make bench`."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -33,7 +33,7 @@ def test_client_steps(
     contestant: Callable, measure: Callable, workload: client_steps.Workload, who: str, name: str
 ) -> None:
     measured, rounds = workload, ROUNDS
-    if who in SLOW:  # one step a client, once: a second or two each
+    if who in SLOW:  # one step per client, once: a second or two each
         measured, rounds = replace(workload, rows=workload.batch_size), 1
     measure(
         contestant(name)(measured),

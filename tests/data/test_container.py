@@ -104,7 +104,7 @@ def named(data: Federated) -> list[list[int]]:
 
 
 @given(st.integers(2, 40), st.data())
-def test_newcomers_are_drawn_and_nobody_is_lost(num_clients, draw):
+def test_newcomers_are_drawn_and_no_client_is_lost(num_clients, draw):
     unseen, seed = draw.draw(st.integers(1, num_clients - 1)), draw.draw(st.integers(0, 99))
     sizes = [1 + k % 3 for k in range(num_clients)]
     data = stack(clients(*sizes), clients(*sizes), shared_x=np.ones((5, 2, 2, 1), np.uint8))
@@ -185,7 +185,7 @@ def test_rows_held_out_and_rows_left_are_a_partition(sizes, share, seed, common)
     assert all(part == sorted(part) for part in kept + held)
     assert [len(rows) for rows in held] == [max(1, int(share * n)) for n in sizes]
     assert min(map(len, kept)) >= 1
-    for name in ("test_x", "test_y", "test_size"):  # the test rows are nobody's to tune on
+    for name in ("test_x", "test_y", "test_size"):  # no test row is used to tune
         np.testing.assert_array_equal(getattr(rest, name), getattr(data, name))
     for part in (rest, tuning):
         assert (part.name, part.source, part.num_classes, part.task) == ("toy", "toys", sum(sizes), data.task)

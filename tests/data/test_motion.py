@@ -105,7 +105,7 @@ def accuracy(x, y, test_x, test_y, epochs: int) -> float:
     return float(np.mean(answers == test_y))
 
 
-def test_all_together_learn_what_nobody_learns_from_a_few_windows():
+def test_all_together_learn_what_no_client_learns_alone():
     pool = motion.motion(2000, 500)
     assert accuracy(*pool[:4], epochs=10) > 0.85
     alone = [accuracy(pool.x_train[k : k + 20], pool.y_train[k : k + 20], *pool[2:4], epochs=20) for k in (0, 20, 40)]

@@ -81,7 +81,7 @@ def test_by_label_draws_other_pairs_for_other_seeds():
     ("each", "k", "train_rows", "test_rows"), [(7000, 4, 980, 420), (6000, 2, 840, 360)], ids=["fmnist", "cifar10"]
 )
 def test_by_class_cycle_on_the_sizes_of_fedreco(each, k, train_rows, test_rows):
-    """50 clients: 980 and 420 rows of 4 classes of Fashion-MNIST, 840 and 360 of 2 of CIFAR-10; all rows are dealt."""
+    """50 clients: 980 and 420 rows of 4 classes of Fashion-MNIST, 840 and 360 of 2 of CIFAR-10; all rows are used."""
     y = labels(10, each)
     train, test = by_class_cycle(y, 50, k, seed=3)
     assert {len(i) for i in train} == {train_rows}
@@ -107,8 +107,8 @@ def test_by_class_cycle_gives_equal_sizes_of_a_cycle_of_classes(data):
     assert len({len(i) for i in train}) == len({len(i) for i in test}) == 1
     total = len(train[0]) + len(test[0])
     assert len(train[0]) == total * 7 // 10
-    dealt = np.concatenate([*train, *test])
-    assert len(np.unique(dealt)) == len(dealt)  # nobody's row is another's
+    used = np.concatenate([*train, *test])
+    assert len(np.unique(used)) == len(used)  # no row belongs to two clients
     shares = [np.bincount(y[np.concatenate(rows)], minlength=num_classes) for rows in zip(train, test, strict=True)]
     for client, counts in enumerate(shares):
         held = [(client + j) % num_classes for j in range(k)]
@@ -117,7 +117,7 @@ def test_by_class_cycle_gives_equal_sizes_of_a_cycle_of_classes(data):
     with pytest.raises(InputError, match="can have"):  # no larger size fits
         by_class_cycle(y, num_clients, k, seed=seed, rows=(total, 1))
     if num_clients % num_classes == 0 and len(set(sizes)) == 1:
-        assert len(y) - len(dealt) < num_clients  # what equal sizes leave over
+        assert len(y) - len(used) < num_clients  # what equal sizes leave over
     fewer = by_class_cycle(y, num_clients, k, seed=seed, rows=(max(k - 1, 1), 1))
     assert [len(i) for part in fewer for i in part] == [max(k - 1, 1)] * num_clients + [1] * num_clients
 
@@ -176,14 +176,14 @@ def test_dirichlet_capped_gives_full_clients_no_more_and_everyone_enough(data):
 @pytest.mark.parametrize(("num_classes", "each"), [(10, 6000), (100, 500)], ids=["fmnist", "cifar100"])
 @pytest.mark.parametrize("alpha", [0.1, 0.5])
 def test_dirichlet_capped_on_the_sizes_of_deprl(num_classes, each, alpha):
-    """128 workers: every one has a row a class or more without help, and the same label mix in train and test."""
+    """128 workers: no row is moved, and each has as many rows as classes or more, with one label mix in both parts."""
     y_train, y_test = labels(num_classes, each), labels(num_classes, each // 5)
     train, test, given = dirichlet_capped(y_train, y_test, 128, alpha, seed=0)
     assert given == 0
     sizes = np.array([len(rows) for rows in train])
     assert sizes.min() >= num_classes
     assert sizes.max() > 1.1 * sizes.mean()
-    assert min(map(len, test)) > 1  # so nobody was given one
+    assert min(map(len, test)) > 1  # so no test row was moved
     trained, tested = counts_of(train, y_train), counts_of(test, y_test)
     assert_no_full_client_gets_more(trained)
     assert np.all(abs(tested - trained / 5) < 1.2)  # both rounded once

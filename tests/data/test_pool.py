@@ -44,7 +44,7 @@ def test_the_seed_draws_the_test_rows():
 
 
 @pytest.mark.parametrize("partition", ["iid", "by_label", "dirichlet", "dirichlet_capped", "by_class_cycle"])
-def test_a_pool_is_dealt_as_a_data_set_is(partition):
+def test_a_pool_is_divided_as_a_data_set_is(partition):
     x, y = np.tile(X, (10, 1)), np.tile(Y, 10)
     data = federated(x, y, partition=partition, num_clients=4, alpha=5.0)
     assert data.num_clients == 4
@@ -116,5 +116,5 @@ def test_what_cannot_be(x, y, options, words):
         federated(x, y, **options)
 
 
-def test_a_class_that_nobody_has():
+def test_a_class_without_rows():
     assert federated(X, Y * 2, num_classes=7, **OWN).num_classes == 7

@@ -229,7 +229,7 @@ def test_natural_clients_of_roles():
 
 
 @pytest.mark.parametrize("partition", ["iid", "by_label", "dirichlet"])
-def test_sequences_are_dealt_by_role(partition):
+def test_sequences_are_divided_by_role(partition):
     with pytest.raises(
         InputError, match=f"roles are sequences, which are split by role: partition is '{partition}', but must be"
     ):

@@ -106,10 +106,10 @@ def test_every_algorithm_that_averages_takes_the_weights(name):
         after = step(algorithm, replace(problem, weight=jnp.array(weight)), state, cohort)
         return after.get("params", after.get("theta"))
 
-    everybody = jnp.arange(3)
-    other, alone = shared([1.0, 1.0, 0.0], everybody), shared([1.0, 1.0, 5.0], jnp.arange(2))
+    three = jnp.arange(3)
+    other, alone = shared([1.0, 1.0, 0.0], three), shared([1.0, 1.0, 5.0], jnp.arange(2))
     jax.tree.map(lambda got, want: np.testing.assert_allclose(got, want, atol=1e-6), other, alone)
-    equal, unequal = shared([1.0, 1.0, 1.0], everybody), shared([9.0, 1.0, 1.0], everybody)
+    equal, unequal = shared([1.0, 1.0, 1.0], three), shared([9.0, 1.0, 1.0], three)
     assert largest_gap(equal, unequal) > 1e-4
 
 

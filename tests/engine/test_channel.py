@@ -124,9 +124,9 @@ def test_noise_keeps_the_mean():
 def test_a_clients_message_does_not_depend_on_who_else_sends():
     problem = replace(blobs(sizes=[5, 5, 5, 5]), channel=Channel(clip=1.0, noise=0.5))
     rows = jax.random.normal(KEY, (4, 3))
-    everybody = problem.transmit(some(0, 1, 2, 3), rows)
-    np.testing.assert_array_equal(problem.transmit(some(3, 1), rows[jnp.array([3, 1])]), everybody[jnp.array([3, 1])])
-    assert len(np.unique(np.asarray(everybody - rows)[:, 0].round(5))) == 4  # noise of one's own
+    received = problem.transmit(some(0, 1, 2, 3), rows)
+    np.testing.assert_array_equal(problem.transmit(some(3, 1), rows[jnp.array([3, 1])]), received[jnp.array([3, 1])])
+    assert len(np.unique(np.asarray(received - rows)[:, 0].round(5))) == 4  # noise of one's own
 
 
 def test_an_idle_place_has_no_weight():
@@ -272,7 +272,7 @@ def test_bytes_of_a_round(name, options, number):
     assert message_bytes(blobs(), make_algorithm(name, **options)) == {"up": number, "down": number}
 
 
-def test_nobody_counts_where_nobody_asks():
+def test_no_message_is_counted_unless_asked():
     """A round that is traced once, and counted never, leaves nothing behind."""
     problem, algorithm = blobs(), make_algorithm("fedavg")
     with counting() as outer:

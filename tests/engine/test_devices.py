@@ -24,11 +24,11 @@ from hypothesis import strategies as st
 from fedlab_lite.algorithms import make_algorithm
 from fedlab_lite.engine import broadcast, combine, put_on_devices, replicated, training
 from fedlab_lite.engine import devices as sharding
-from fedlab_lite.engine.devices import CHUNK, dealt, placed, put, take
+from fedlab_lite.engine.devices import CHUNK, balanced, placed, put, take
 
 DEVICES = 8
 CLIENTS = (16, 11)  # shared out over 8 devices; not divisible, so that everything is everywhere
-COHORT = [5, 16, 0, 10, 3]  # 16 is nobody of 16, and past the end of 11, too
+COHORT = [5, 16, 0, 10, 3]  # 16 is an idle slot with 16 clients, and with 11
 
 
 def tree(clients):
@@ -68,7 +68,7 @@ def matrix(case, clients):
 
 
 def histories():
-    """Small trainings: problem, algorithm, clients a round."""
+    """Small trainings: problem, algorithm, clients per round."""
     from helpers import blobs
 
     wide = blobs(num_clients=16, width=260, depth=1, features=260)  # a layer of more than CHUNK numbers
@@ -237,10 +237,10 @@ def test_no_device_holds_more_than_its_share_of_what_clients_own(found, name):
 
 
 def loads(cohort, sizes, devices):
-    """The rows of each device, and the cohort as it was dealt."""
+    """The rows of each device, and the cohort in its order for the devices."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sharding, "mesh", lambda: np.zeros(devices))
-        places = np.asarray(dealt(jnp.asarray(cohort), np.asarray(sizes)))
+        places = np.asarray(balanced(jnp.asarray(cohort), np.asarray(sizes)))
     assert len(places) % devices == 0
     hands = places.reshape(devices, -1)  # devices take equal runs
     return [sum(sizes[client] for client in hand if client < len(sizes)) for hand in hands], places
@@ -256,14 +256,14 @@ def test_on_one_device_the_cohort_stays_as_it_is():
 
 @pytest.mark.slow
 @given(st.data())
-def test_devices_are_dealt_equal_shares(data):
-    """Everybody of the cohort once; no device's rows exceed another's by more than the largest client's."""
+def test_devices_get_equal_shares(data):
+    """Each client of the cohort once; no device's rows exceed another's by more than the largest client's."""
     sizes = data.draw(st.lists(st.integers(1, 99), min_size=1, max_size=17))
     cohort = data.draw(st.lists(st.integers(0, len(sizes) - 1), min_size=1, unique=True))
     devices = data.draw(st.integers(1, 8))
     rows, places = loads(cohort, sizes, devices)
     assert sorted(places[places < len(sizes)]) == sorted(cohort)
-    assert np.all(places[places >= len(sizes)] == len(sizes))  # nobody
+    assert np.all(places[places >= len(sizes)] == len(sizes))  # idle slots
     assert max(rows) - min(rows) <= max(sizes[client] for client in cohort)
 
 

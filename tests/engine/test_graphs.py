@@ -25,7 +25,7 @@ def random_graphs(draw):
 
 
 def tree_of(num_clients: int, seed: int = 0):
-    """Stacked parameters of several shapes, one of them a number a client."""
+    """Stacked parameters of several shapes, one of them with one number per client."""
     keys = jax.random.split(jax.random.key(seed), 3)
     shapes = ((num_clients, 3, 2), (num_clients, 4), (num_clients,))
     w, b, scale = (jax.random.normal(key, shape) for key, shape in zip(keys, shapes, strict=True))

@@ -48,7 +48,7 @@ def test_training_in_groups_is_training(name):
         from fedlab_lite.engine import make_graph
 
         graph = {"graph": make_graph("ring", 8)}
-    cohort = 8 if algorithm.everybody else 5
+    cohort = 8 if algorithm.needs_all_clients else 5
 
     def curves(**options):
         history = train(problem(**graph, **options), algorithm, num_rounds=2, cohort_size=cohort)[0]

@@ -105,7 +105,7 @@ def test_tasks_that_cannot_be(task, message):
         train(replace(blobs(), task=task), make_algorithm("fedavg", lr=0.02), num_rounds=1)
 
 
-def test_a_task_that_nobody_made():
+def test_a_task_that_does_not_exist():
     with pytest.raises(InputError, match=r"task is the class MeanLoss; use an object: MeanLoss\(\)"):
         replace(blobs(), task=MeanLoss)
 

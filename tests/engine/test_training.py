@@ -71,7 +71,7 @@ def test_what_a_notebook_cell_defines_can_be_trained():
     assert not np.array_equal(*history.metrics["loss"])
     assert history.about == {"dataset": "blobs", "model": "squares", "algorithm": "Cyclic"}
     assert history.num_params == {"representation": 6 * 4 + 4, "head": 4 * 3 + 3}
-    assert history.message_bytes == {"up": 4 * 43, "down": 0}  # this algorithm's server broadcasts by nobody's leave
+    assert history.message_bytes == {"up": 4 * 43, "down": 0}  # this algorithm broadcasts past the channel
     assert history.settings is None
     again, _ = train(problem, from_a_cell()(lr=0.05), num_rounds=3, seeds=(1,), cohort_size=3, eval_every=2)
     np.testing.assert_array_equal(again.metrics["loss"][0], history.metrics["loss"][1])  # the cell was run once more

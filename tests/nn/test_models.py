@@ -14,7 +14,7 @@ from fedlab_lite.util import InputError
 
 FEMNIST, CIFAR, TEXT = (28, 28, 1), (32, 32, 3), (16,)
 
-# FeDEQ, Tables II, V and VI: shared parameters, and the total in MB (4 bytes a parameter, 10^6 bytes an MB).
+# FeDEQ, Tables II, V and VI: shared parameters, and the total in MB (4 bytes per parameter, 10^6 bytes per MB).
 # Table V's CIFAR-10 ResNet-14 and -20 print 11.34 and 17.54: sums of two rounded columns; the totals are below.
 PUBLISHED = [
     ("resnet14", FEMNIST, 62, 1_694_176, 6.81),
@@ -130,7 +130,7 @@ def test_counts_of_the_literature():
     ("shape", "shared", "first"), [(FEMNIST, 1_248_548, (5, 5, 1, 4)), (CIFAR, 2_796_352, (5, 5, 3, 64))]
 )
 def test_counts_of_fedreco(shape, shared, first):
-    """Its |u|: what a client sends in a round is 4 bytes a parameter, 4.99 and 11.19 MB."""
+    """Its |u|: what a client sends in a round is 4 bytes per parameter, 4.99 and 11.19 MB."""
     params = shapes(make_model("cnn5", shape, 10))
     assert count_params(params["representation"]) == shared
     assert count_params(params["head"]) == 10_250

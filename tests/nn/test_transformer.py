@@ -74,7 +74,7 @@ def test_an_unfinished_solve_tells_nothing_of_later_tokens():
     np.testing.assert_allclose(after[:, :3], before[:, :3], atol=1e-6)
 
 
-def test_nobody_sees_padding(case):
+def test_no_position_sees_padding(case):
     """Whatever vector stands for padding, no other position's logits move; an empty row is finite."""
     model, params, x = case
     x = x.at[:, 2].set(0).at[2].set(0)

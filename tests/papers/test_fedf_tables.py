@@ -114,10 +114,10 @@ def test_one_class_is_the_furthest(kl_from_uniform):
 
 
 def test_the_bubbles_are_what_a_run_trains_on():
-    """Equal numbers of each class are dealt by the same draws, so made-up labels give a run's partition."""
+    """Equal numbers of each class are divided by the same draws, so made-up labels give a run's partition."""
     y = np.repeat(np.arange(10), 100)
     counts = [np.bincount(y[rows], minlength=10) for rows in dirichlet(y, y, 10, 0.1, seed=3)[0]]
     options = {"partition": "dirichlet", "num_clients": 10, "alpha": 0.1, "train_size": 1000, "test_size": 1000}
     data = federated("textures", **options, seed=3)
-    dealt = [np.bincount(y[:n], minlength=10) for y, n in zip(data.y, data.size, strict=True)]
-    np.testing.assert_array_equal(dealt, counts)
+    given = [np.bincount(y[:n], minlength=10) for y, n in zip(data.y, data.size, strict=True)]
+    np.testing.assert_array_equal(given, counts)

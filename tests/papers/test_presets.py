@@ -210,7 +210,7 @@ def test_headlines():
 
 
 def test_kept_states_are_asked_for_by_the_item():
-    """`final_states` in a preset would be read by nobody."""
+    """`final_states` belongs to an item; in a preset it would have no effect."""
     assert {str(item) for item in presets.items() if presets.item(*item).get("final_states")} >= {
         "fedeq/fig06_accuracy_curves",
         "fl_deq/fig04_heterogeneous_devices",
@@ -231,7 +231,7 @@ def test_a_part_of_an_item_has_its_runs():
     assert presets.preset_table("fedf_admm", "fig05_fmnist_1class", "laptop")["minutes"] == 203
 
 
-# at quick nobody learns from one class a client
+# not at quick: no method learns there with one class per client
 @pytest.mark.parametrize(("preset", "network"), [("laptop", "_cnn"), ("paper", "")])
 def test_figures_5_13_and_14_share_runs_of_fedf_admm(preset, network):
     table = presets.settings("fedf_admm", "tab04_accuracy_gap", preset)

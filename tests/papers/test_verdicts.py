@@ -166,7 +166,7 @@ def ramp(curve, name):
     return -rise if name == "loss" else rise
 
 
-def test_a_method_at_the_majority_baseline_is_compared_with_nobody():
+def test_a_method_at_the_majority_baseline_is_not_compared():
     found = compare({"a": GOOD, "b": made([0.11, 0.11, 0.10])}, "a", "b")
     assert found.outcome == "undecided"
     assert found.reason.startswith("b is not clearly above the majority baseline (10.7 % against 10.0 %)")
@@ -264,7 +264,7 @@ def test_a_smaller_gap_is_said_to_be_smaller():
     found = compare({"a": made([0.9] * 3, **rows), "b": made([0.6] * 3, **rows)}, "a", "b", "accuracy_gap", by=0.01)
     assert found.outcome == "differs"
     assert "+3.0 ± 0.0 points (3 seeds, less than -1.0 asked)" in found.reason
-    few = {"a": made([0.6] * 3), "b": made([0.9] * 3)}  # 100 rows a client: an error of 8 points
+    few = {"a": made([0.6] * 3), "b": made([0.9] * 3)}  # 100 rows per client: an error of 8 points
     assert compare(few, "a", "b", "accuracy_gap").outcome == "undecided"
 
 
@@ -300,7 +300,7 @@ def test_what_is_counted():
     assert derived({"a": (3, True)}, misprint=True).outcome == "agrees"
     assert derived({"a": (math.nan, True)}).outcome == "undecided"
     assert derived({}).outcome == "undecided"
-    assert derived({}, "all of it was made to order").reason == "nothing was counted; all of it was made to order"
+    assert derived({}, "all of it is made up").reason == "nothing was counted; all of it is made up"
 
 
 def test_what_is_measured():

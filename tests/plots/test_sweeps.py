@@ -42,6 +42,6 @@ def test_what_diverged_ends_and_is_named_in_the_panel():
 
 
 def test_a_federation_has_a_name_for_people():
-    dealt = Settings(dataset="fashion_mnist", partition="dirichlet", alpha=0.3, num_clients=100)
-    assert sweeps.federation(dealt) == "Fashion-MNIST\n100 clients, Dirichlet 0.3"
+    settings = Settings(dataset="fashion_mnist", partition="dirichlet", alpha=0.3, num_clients=100)
+    assert sweeps.federation(settings) == "Fashion-MNIST\n100 clients, Dirichlet 0.3"
     assert sweeps.federation(Settings(num_clients=3)) == "glyphs\n3 clients, by writer"

@@ -40,7 +40,7 @@ def test_everything_that_decides_numbers_is_recorded():
 
 
 def test_names_are_what_they_were():
-    """Names of stored runs, on every version of Python; another name here orphans everybody's runs."""
+    """Names of stored runs, on every version of Python; with another name all stored runs would be lost."""
     settings = {"algorithm": "fedeq", "model": "deq_mlp", "algorithm_options": {"rho": 0.1}, "num_rounds": 3}
     text = '{"algorithm":"fedeq","algorithm_options":{"rho":0.1},"dataset":"glyphs","model":"deq_mlp",'
     text += '"model_options":{},"num_clients":20,"num_rounds":3}'

@@ -192,7 +192,7 @@ def test_a_name_that_is_no_setting(name, near):
 def test_history_of_a_fake_algorithm_is_exact():
     history = run(recorder(seeds=(0, 1), algorithm_options={"lr": 0.5}))
     assert history.rounds.tolist() == [0, 1, 2, 3, 4]
-    assert history.metrics["seen"].tolist() == [[0, 2, 4, 6, 8]] * 2  # two clients a round
+    assert history.metrics["seen"].tolist() == [[0, 2, 4, 6, 8]] * 2  # two clients per round
     assert history.metrics["bias"].tolist() == [[0, 0.5, 1, 1.5, 2]] * 2
     assert history.metrics["distinct"][:, 1:].all()
     pooled = {"accuracy_pooled", "accuracy_gap"}
@@ -391,7 +391,7 @@ def test_final_is_the_mean_over_the_last_rounds_without_the_start():
         history.final("acuracy")
 
 
-def test_everybody_takes_part_without_a_cohort_size():
+def test_all_clients_take_part_without_a_cohort_size():
     problem, state = final_state(recorder(cohort_size=None, num_rounds=3))
     assert state["seen"].tolist() == [[3.0] * 5]
     assert problem.num_clients == 5
@@ -628,7 +628,7 @@ def test_damaged_files_are_named_and_kept(monkeypatch, kind, damage):
         file = next(files.runs_dir().glob("*.npz"))
     content = bytearray(file.read_bytes())
     place = len(content) // 2
-    if kind == "npz":  # a byte of the data: zip's own headers hold some that nobody reads
+    if kind == "npz":  # a byte of the data: zip's own headers hold some that are not read
         with zipfile.ZipFile(file) as archive:
             largest = max(archive.infolist(), key=lambda member: member.compress_size)
         place = content.index(largest.filename.encode()) + len(largest.filename) + 20 + largest.compress_size // 2

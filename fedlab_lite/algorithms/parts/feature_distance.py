@@ -42,8 +42,8 @@ def measured(
 ) -> dict[str, jax.Array]:
     """The distance of clients with `u` and `v` (stacked) from consensus with `u_0`, and from a stationary point.
 
-    Returns: 'representation_gap' `[clients]`, H_i. With a penalty, lambda, also Theorem 1's 'gamma_1', and 'gamma_2'
-      and 'gamma_3' `[clients]`: the squared gradients of F by u_0, of F_i by u_i, of f_i by v_i, over all rows.
+    Returns: 'representation_gap' `[clients]`, H_i. With a penalty, lambda, also Theorem 1's squared gradients over all
+      rows: 'gamma_1' of F by u_0, and, `[clients]`, 'gamma_2' of F_i by u_i and 'gamma_3' of f_i by v_i.
     """
 
     def client(data: ClientData, key: jax.Array, u: dict, v: dict, u_0: dict, penalty):

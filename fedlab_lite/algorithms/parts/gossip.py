@@ -26,7 +26,7 @@ class Decentralised(Algorithm):
 
     epochs: int = ranged(1, 1)  # passes of the local update over the device's rows
 
-    everybody: ClassVar[bool] = True
+    needs_all_clients: ClassVar[bool] = True
     owned: ClassVar[tuple[str, ...]] = ("client_params", "trained")
 
     @property
