@@ -14,7 +14,8 @@ from functools import partial
 from pathlib import Path
 
 from fedlab_lite.data import commands
-from fedlab_lite.papers import book, cluster, notebooks, presets, report, results
+from fedlab_lite.papers import book, cluster, floors, notebooks, presets, report, results
+from fedlab_lite.runs.floors import TFLOPS
 from fedlab_lite.util import FedlabError, InputError, NotStoredError, choose, files, progress
 
 EXTRAS = {  # package that is imported on use -> the extra that installs it
@@ -87,19 +88,39 @@ def _jobs(args: argparse.Namespace) -> list[cluster.Job]:
 
 
 def list_items(args: argparse.Namespace) -> None:
-    """List the notebooks, and how long each takes.
+    """List the notebooks, and how long each takes; or what the preset `paper` has to compute.
 
     examples:
       fedlab list
       fedlab list tab0
       fedlab list 'fedeq/fig*'
+      fedlab list --floors --tflops 40
     """
     from rich.table import Table
 
+    if args.floors or args.write:
+        show_floors(args)
+        return
     table = Table("notebook", "what it shows", *presets.PRESETS, show_lines=True)
     for item in presets.items(args.pattern, presets.ALL):
         minutes = [report.duration(presets.estimate(*item, preset)["minutes"]) for preset in presets.PRESETS]
         table.add_row(str(item), presets.item(*item)["title"], *minutes)
+    _console().print(table)
+
+
+def show_floors(args: argparse.Namespace) -> None:
+    """Print the floor of each notebook that trains at `paper`."""
+    from rich.table import Table
+
+    items = presets.items(args.pattern)
+    if args.write:
+        print(floors.write(items))
+    units = ("trajectories", "PFLOP", "padding", "steps", "GB a step", f"minutes at {args.tflops:g} TFLOP/s")
+    table = Table("notebook at paper", *units)
+    for item in items:
+        if floor := floors.stored(item):
+            numbers = (floor.pflop, floor.padding, floor.steps, floor.gigabytes, floor.minutes(args.tflops))
+            table.add_row(str(item), str(floor.trajectories), *(f"{number:,.3g}" for number in numbers))
     _console().print(table)
 
 
@@ -223,7 +244,11 @@ def parser() -> argparse.ArgumentParser:
         sub.add_argument("--force", action="store_true", help="train again what is stored; damaged files are renamed")
         sub.add_argument("-q", "--quiet", action="store_true", help="print only errors")
 
-    command("list", list_items).add_argument("pattern", nargs="?", default="*", **pattern)
+    sub = command("list", list_items)
+    sub.add_argument("pattern", nargs="?", default="*", **pattern)
+    sub.add_argument("--floors", action="store_true", help="what the runs of preset `paper` have to compute")
+    sub.add_argument("--tflops", default=TFLOPS, type=float, metavar="X", help="speed of the device (default: 20)")
+    sub.add_argument("--write", action="store_true", help="count the floors anew and store them (minutes per notebook)")
 
     sub = command("compute", compute_runs)
     sub.add_argument("pattern", **pattern)

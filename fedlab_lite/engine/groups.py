@@ -52,15 +52,16 @@ def group_size(steps: np.ndarray, work: Work, memory: float) -> int:
     return min(sizes, key=seconds)
 
 
-def in_groups(problem: Problem, algorithm: Algorithm, clients_per_round: int) -> Problem:
+def in_groups(problem: Problem, algorithm: Algorithm, clients_per_round: int, devices: int | None = None) -> Problem:
     """The problem with the numbers of clients that this machine batches in training and in judging.
 
     It is unchanged where clients run one after the other, as on a CPU. Numbers that the problem already has stay.
+    `devices`: how many share the clients; None: all of this machine.
     """
     if executor_here(problem.executor) != "vmap":
         return problem
     limit = (jax.local_devices()[0].memory_stats() or {}).get("bytes_limit", DEFAULT_MEMORY)
-    shares = mesh().size
+    shares = devices or mesh().size
     sizes = np.sort(np.asarray(problem.data.size))[::-1]
     typical = sizes[np.linspace(0, len(sizes) - 1, -(-clients_per_round // shares)).round().astype(int)]
     at_once, judged = problem.clients_at_once, problem.judged_at_once

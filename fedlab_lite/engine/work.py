@@ -53,19 +53,20 @@ def work_of(fn: Callable, *args: Any) -> Work:
     leaves, structure = jax.tree.flatten(args)
     shapes = [leaf if isinstance(leaf, jax.ShapeDtypeStruct) else jax.typeof(leaf) for leaf in leaves]
     closed = jax.make_jaxpr(lambda *leaves: fn(*jax.tree.unflatten(structure, leaves)))(*shapes)
+    _walked.clear()
     return _walk(closed.jaxpr, closed.consts, [_known(leaf) for leaf in leaves])[0]
 
 
-LARGEST = 1 << 20  # entries of an array that is followed
+LARGEST = 1 << 12  # entries of an array that is followed
+_walked: dict[tuple, tuple] = {}  # jaxprs of the present count, with what was known: a loop's body is walked once
 
 
 def _known(value: Any) -> np.ndarray | None:
     """An array of whole numbers that decides loops; None for everything else."""
     if isinstance(value, jax.ShapeDtypeStruct) or jax.dtypes.issubdtype(jax.typeof(value).dtype, jax.dtypes.extended):
         return None
-    if not np.issubdtype(jax.typeof(value).dtype, np.integer) and jax.typeof(value).dtype != bool:
-        return None
-    return np.asarray(value) if np.size(value) <= LARGEST else None
+    whole = any(np.issubdtype(jax.typeof(value).dtype, kind) for kind in (np.integer, np.bool_))
+    return np.asarray(value) if whole and np.size(value) <= LARGEST else None
 
 
 def _size(var: Any) -> float:
@@ -76,6 +77,13 @@ def _size(var: Any) -> float:
 
 def _walk(jaxpr: Jaxpr, consts: Sequence, known: Sequence) -> tuple[Work, list]:
     """The work of a jaxpr, and those of its results that are known."""
+    key = (id(jaxpr), *(None if value is None else (value.shape, value.tobytes()) for value in known))
+    if key not in _walked:
+        _walked[key] = jaxpr, _walk_anew(jaxpr, consts, known)
+    return _walked[key][1]
+
+
+def _walk_anew(jaxpr: Jaxpr, consts: Sequence, known: Sequence) -> tuple[Work, list]:
     values = dict(zip(jaxpr.constvars, map(_known, consts), strict=True)) | dict(zip(jaxpr.invars, known, strict=True))
 
     def read(var):
@@ -149,7 +157,9 @@ def _while(params: dict, known: list) -> Work:
     start = known[of_cond + of_body :]
     carried = zip(start, body.jaxpr.invars[of_body:], body.jaxpr.outvars, strict=True)
     fixed = [value if before is after else None for value, before, after in carried]
-    once = _walk(body.jaxpr, body.consts, [*known[of_cond : of_cond + of_body], *fixed])[0]
+    inside = [*known[of_cond : of_cond + of_body], *fixed]
+    inside = [None if value is None or value.dtype == bool else value for value in inside]  # masks decide no loop
+    once = _walk(body.jaxpr, body.consts, inside)[0]
     if not once.flops:
         return Work(memory=once.memory)
     given = dict(zip(cond.jaxpr.invars, [*known[:of_cond], *start], strict=True))
@@ -180,7 +190,7 @@ def _scan(params: dict, known: list) -> Work:
 
 
 def _over_devices(params: dict, known: list) -> Work:
-    """The work of all devices: products and bytes added up; of steps and memory the largest."""
+    """The work of all devices, added up as if one did it all; of memory the largest."""
     devices = params["mesh"].size
     works = []
     for device in range(devices):
@@ -190,5 +200,5 @@ def _over_devices(params: dict, known: list) -> Work:
         ]
         own = [value if spec else whole for value, spec, whole in zip(own, params["in_specs"], known, strict=True)]
         works.append(_walk(params["jaxpr"], (), own)[0])
-    summed = [sum(parts) for parts in zip(*(work[:3] for work in works), strict=True)]
-    return Work(*summed, max(work.steps for work in works), max(work.memory for work in works))
+    summed = [sum(parts) for parts in zip(*(work[:4] for work in works), strict=True)]
+    return Work(*summed, max(work.memory for work in works))

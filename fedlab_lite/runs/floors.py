@@ -31,18 +31,25 @@ def floor(settings: Settings) -> Work:
       >>> 1.5 < long.flops / short.flops < 2, long.useful == long.flops  # two judgements each; equal clients
       (True, True)
     """
-    algorithm, problem = algorithm_of(settings), replace(_problem(settings), executor="vmap")
-    plan = Plan(settings.num_rounds, settings.cohort_size, settings.eval_every)
-    problem = in_groups(problem, algorithm, plan.clients_a_round(problem))
-    key = jax.random.key(0)
+    algorithm, problem = algorithm_of(settings), replace(_problem(settings), executor="map")
+    clients = Plan(settings.num_rounds, settings.cohort_size).clients_per_round(problem)
+    key, sizes = jax.random.key(0), np.asarray(problem.data.size)
     state = jax.eval_shape(algorithm.init, problem, key)
-    by_size = np.argsort(np.asarray(problem.data.size))
-    spaced = np.linspace(0, len(by_size) - 1, plan.clients_a_round(problem)).round().astype(int)
-    cohort = np.sort(by_size[spaced])  # as unequal as all clients are
-    a_round = work_of(_round, algorithm, problem, state, cohort, key)
-    a_judgement = work_of(_judged, algorithm, problem, state, key)
+    spaced = np.linspace(0, len(sizes) - 1, clients).round().astype(int)
+    cohort = np.sort(np.argsort(sizes)[spaced])  # as unequal as all clients are
+    groups = in_groups(replace(problem, executor="vmap"), algorithm, clients, devices=1)
+    steps, tests = -(-sizes[cohort] // algorithm.batch_size), -(-np.asarray(problem.data.test_size) // 100)
+    each_round = _batched(work_of(_round, algorithm, problem, state, cohort, key), steps, groups.clients_at_once)
+    judgement = _batched(work_of(_judged, algorithm, problem, state, key), tests, groups.judged_at_once)
     judgements = 1 + -(-settings.num_rounds // settings.eval_every)
-    return a_round.times(settings.num_rounds).then(a_judgement.times(judgements))
+    return each_round.times(settings.num_rounds).then(judgement.times(judgements))
+
+
+def _batched(work: Work, steps: np.ndarray, at_once: int | None) -> Work:
+    """The work of clients one after the other, if so many of similar size are batched: padded, and with fewer steps."""
+    at_once = min(at_once or len(steps), len(steps))
+    share = float(np.sort(steps)[::-1][::at_once].sum() / steps.sum())  # of the steps, those of each batch's longest
+    return work.times(share * at_once, 1.0)._replace(steps=work.steps * share, memory=work.memory * at_once)
 
 
 def minutes(work: Work, tflops: float = TFLOPS) -> float:
