@@ -128,8 +128,8 @@ class DePRL(PartialPersonalisation):
     def stationarity(self, problem: Problem, state: dict) -> jax.Array:
         """The number M(k) of eq. (10), with the partial gradients of (8) at the mean of all phi_i.
 
-        Both gradients are at the heads after the round; (10) takes those of one round later for phi's. With passes,
-        tau is the number of passes for the head per pass for phi.
+        Both gradients are at the heads after round k. In (10), that by phi is at the heads of the next round. With
+        passes, tau is the number of passes for the head per pass for phi.
         """
         phi, everyone = mean_of(state["thetas"]), problem.everyone(jax.random.key(0))  # nothing is drawn with this key
         found = self.for_cohort(problem, self.partial_gradients, everyone, state["heads"], shared=(phi,))

@@ -1,4 +1,4 @@
-"""The last round of FedReCo's code, which no text mentions: every client tunes its own model once more.
+"""The last round of FedReCo's code, which its paper does not mention: every client tunes its own model once more.
 
 With FedReCo a client trains its head for nine epochs, then its extractor for one. With other methods that have one head
 per client it trains the head alone, for ten. What is judged after that is the code's result. Ditto has no such round.
