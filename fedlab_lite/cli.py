@@ -14,8 +14,7 @@ from functools import partial
 from pathlib import Path
 
 from fedlab_lite.data import commands
-from fedlab_lite.papers import book, cluster, floors, notebooks, presets, report, results
-from fedlab_lite.runs.floors import TFLOPS
+from fedlab_lite.papers import book, cluster, computing, notebooks, presets, report, results
 from fedlab_lite.util import FedlabError, InputError, NotStoredError, choose, files, progress
 
 EXTRAS = {  # package that is imported on use -> the extra that installs it
@@ -99,7 +98,7 @@ def list_items(args: argparse.Namespace) -> None:
     from rich.table import Table
 
     if args.floors or args.write:
-        show_floors(args)
+        computing.show_floors(args, _console())
         return
     table = Table("notebook", "what it shows", *presets.PRESETS, show_lines=True)
     for item in presets.items(args.pattern, presets.ALL):
@@ -108,36 +107,36 @@ def list_items(args: argparse.Namespace) -> None:
     _console().print(table)
 
 
-def show_floors(args: argparse.Namespace) -> None:
-    """Print the floor of each notebook that trains at `paper`."""
-    from rich.table import Table
-
-    items = presets.items(args.pattern)
-    if args.write:
-        print(floors.write(items))
-    units = ("trajectories", "PFLOP", "padding", "steps", "GB a step", f"minutes at {args.tflops:g} TFLOP/s")
-    table = Table("notebook at paper", *units)
-    for item in items:
-        if floor := floors.stored(item):
-            numbers = (floor.pflop, floor.padding, floor.steps, floor.gigabytes, floor.minutes(args.tflops))
-            table.add_row(str(item), str(floor.trajectories), *(f"{number:,.3g}" for number in numbers))
-    _console().print(table)
-
-
 def compute_runs(args: argparse.Namespace) -> None:
     """Train and store the runs of notebooks. Needs numpy, jax, flax and optax, and for glyphs and digits matplotlib.
+
+    With --minutes, --jobs, --only or --pack it computes what is missing of all of them: undecided claims first, then by
+    time. What is finished in time is stored, and the same command goes on with the rest.
 
     examples:
       fedlab compute fedeq/tab03
       fedlab compute fedeq/fig04 --preset laptop
       fedlab compute fedeq/tab03 -p num_rounds 50 -p seeds 0,1,2
+      fedlab compute fedf_admm --preset paper --minutes 9 --jobs 4 --pack runs.zip
     """
     preset, values = _preset(args, _values(args.parameter))
     preset = preset or "quick"
+    if args.minutes or args.jobs or args.only or args.pack:
+        computing.compute(args, preset, values)
+        return
     for item in presets.items(args.pattern):
         count = notebooks.compute(item, preset, values, **_options(args))
         data = notebooks.data_of(item, preset, values)
         print(f"{item}  {preset}  {data}{count} runs in {files.runs_dir()}", flush=True)
+
+
+def manage_runs(args: argparse.Namespace) -> None:
+    """Add runs that another machine has computed and packed (`compute --pack`) to this machine's store.
+
+    examples:
+      fedlab runs merge runs.zip runs-2.zip
+    """
+    computing.merge(args)
 
 
 def run_notebooks(args: argparse.Namespace) -> int:
@@ -246,13 +245,13 @@ def parser() -> argparse.ArgumentParser:
 
     sub = command("list", list_items)
     sub.add_argument("pattern", nargs="?", default="*", **pattern)
-    sub.add_argument("--floors", action="store_true", help="what the runs of preset `paper` have to compute")
-    sub.add_argument("--tflops", default=TFLOPS, type=float, metavar="X", help="speed of the device (default: 20)")
-    sub.add_argument("--write", action="store_true", help="count the floors anew and store them (minutes per notebook)")
+    computing.list_arguments(sub)
 
     sub = command("compute", compute_runs)
     sub.add_argument("pattern", **pattern)
     add_options(sub)
+    computing.compute_arguments(sub)
+    computing.merge_arguments(command("runs", manage_runs))
 
     sub = command("run", run_notebooks)
     which = sub.add_mutually_exclusive_group(required=True)

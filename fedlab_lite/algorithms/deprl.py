@@ -9,6 +9,7 @@ from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
+import optax
 
 from fedlab_lite.algorithms.parts import (
     MIXING,
@@ -16,6 +17,7 @@ from fedlab_lite.algorithms.parts import (
     alternate,
     check_matrix,
     disagreement,
+    mean_gradient,
     mean_of,
     mixed,
     project_all,
@@ -51,6 +53,7 @@ class DePRL(PartialPersonalisation):
     head_steps: int | None = ranged(None, 1)  # tau as random batches, (3); None: `head_epochs`
     order: str = one_of("train_first", "mix_first")  # local steps before the average, or after it
     start: str = one_of("different", "same")  # 'different' or the 'same' heads of the workers at the start
+    measures: str = one_of("consensus", "theorem")  # monitored: consensus; or M(k) of the theorem as well
 
     needs_all_clients: ClassVar[bool] = True
     owned: ClassVar[tuple[str, ...]] = ("thetas", "trained", "heads")
@@ -110,6 +113,27 @@ class DePRL(PartialPersonalisation):
         return super().join(problem, state | {"theta": mean_of(state["thetas"])}, key)
 
     def monitor(self, problem: Problem, state: dict) -> dict[str, jax.Array]:
-        """The curves 'consensus', ||phi_i - mean phi||, and 'consensus_error', its square, whose mean is in (10)."""
+        """The curves of consensus and stationarity.
+
+        'consensus': ||phi_i - mean phi||; 'consensus_error': its square, whose mean is in (10); 'stationarity': M(k).
+        """
         gap = disagreement(state["thetas"])
-        return {"consensus": gap, "consensus_error": jnp.square(gap)}
+        found = {"consensus": gap, "consensus_error": jnp.square(gap)}
+        return found | ({"stationarity": self.stationarity(problem, state)} if self.measures == "theorem" else {})
+
+    def partial_gradients(self, problem: Problem, data: ClientData, key: jax.Array, head: dict, phi: dict) -> dict:
+        """The gradients of F_i with respect to phi and theta_i, over all rows of the worker."""
+        return mean_gradient(lambda at, batch: problem.loss(at, batch)[0], {"representation": phi, "head": head}, data)
+
+    def stationarity(self, problem: Problem, state: dict) -> jax.Array:
+        """The number M(k) of eq. (10), with the partial gradients of (8) at the mean of all phi_i.
+
+        Both gradients are at the heads after round k. In (10), that by phi is at the heads of the next round. With
+        passes, tau is the number of passes for the head per pass for phi.
+        """
+        phi, everyone = mean_of(state["thetas"]), problem.everyone(jax.random.key(0))  # nothing is drawn with this key
+        found = self.for_cohort(problem, self.partial_gradients, everyone, state["heads"], shared=(phi,))
+        by_phi, by_theta = (optax.tree.norm(mean_of(found[part]), squared=True) for part in ("representation", "head"))
+        tau = (self.head_steps or self.head_epochs) / (self.steps or self.epochs)
+        error = jnp.square(disagreement(state["thetas"])).mean()
+        return by_phi + self.head_lr * tau / self.lr * by_theta + error

@@ -3,6 +3,8 @@
 The time of a round is simulated. It cannot be measured, because one machine computes all workers.
 """
 
+from dataclasses import replace
+
 import numpy as np
 from jaxtyping import Float
 
@@ -40,6 +42,15 @@ def rounds_to(run: History, metric: str, target: float, *, above: bool = True) -
             share = (sign * target - values[before]) / step if step > 0 else 0.0
             found[seed] = run.rounds[before] + share * (run.rounds[last] - run.rounds[before])
     return found
+
+
+def mean_so_far(run: History, metric: str) -> History:
+    """The run with a metric replaced by its mean over the evaluations so far, as in DePRL's eq. (9).
+
+    Raises: `InputError` for a metric that the run does not have.
+    """
+    curve = run.values(metric).astype(float)
+    return replace(run, metrics=run.metrics | {metric: np.cumsum(curve, 1) / np.arange(1, curve.shape[1] + 1)})
 
 
 def local_steps(settings: Settings) -> int:

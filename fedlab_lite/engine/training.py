@@ -151,9 +151,7 @@ def advance(
     Returns: the states after the last round, and the measurements.
     """
     number = len(trajectories)
-    algorithms = [algorithm for algorithm, _ in trajectories]
-    each_keys = [jax.random.split(jax.random.key(seed), 4) for _, seed in trajectories]  # init, cohort, round, judge
-    algorithm, keys = jax.tree.map(jnp.asarray, (_stacked(algorithms), _stacked(each_keys)))
+    algorithms, algorithm, each_keys, keys = _numbers_of(trajectories)
     began = time.monotonic()
 
     def measure(done: int) -> None:
@@ -178,6 +176,23 @@ def advance(
         if done < plan.num_rounds:
             after_round(states, progress)
     return states, progress
+
+
+def _numbers_of(trajectories: Sequence[Trajectory]) -> tuple[list[Algorithm], Algorithm, list, Any]:
+    """The algorithms and keys (for init, cohorts, rounds and judging) of trajectories, one by one and as one batch."""
+    algorithms = [algorithm for algorithm, _ in trajectories]
+    each_keys = [jax.random.split(jax.random.key(seed), 4) for _, seed in trajectories]
+    algorithm, keys = jax.tree.map(jnp.asarray, (_stacked(algorithms), _stacked(each_keys)))
+    return algorithms, algorithm, each_keys, keys
+
+
+def compile_round(problem: Problem, trajectories: Sequence[Trajectory], plan: Plan) -> None:
+    """Compile a round and judge once, so that JAX's cache on disk has the programs; `problem` is on the devices."""
+    number = len(trajectories)
+    algorithms, algorithm, each_keys, keys = _numbers_of(trajectories)
+    states = start(algorithms, problem, [keys[0] for keys in each_keys])
+    judge(algorithm, problem, states, over(lambda keys: keys[3], number)(keys), number)
+    _round.lower(algorithm, problem, states, 0, keys, plan.clients_per_round(problem), number).compile()
 
 
 def history_of(

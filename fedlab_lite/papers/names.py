@@ -11,6 +11,7 @@ WORDS = {  # of the parts of a key
     **{"1class": "1 class", "2class": "2 classes", "cnn": "CNN", "conv": "with convolutions", "mnist": ""},
     **{"rho": "ρ =", "nu": "ν =", "pi": "π =", "01": "0.1", "03": "0.3", "05": "0.5", "dirichlet": "Dirichlet"},
     **{"fedf": "FedF-ADMM", "admm": "", "cmfd": "CMFD", "deq": "DEQ", "mlp": "MLP", "resnet": "ResNet"},
+    **{"own": "own start", "noisy": "larger duals"},
     **{"personal": "personal epochs", "shared": "shared epochs", "unseen": "new clients", "weak": "weak clients (%)"},
 }
 RUNS = {"random": "random", "shared": "shared θ", "own": "own θ"}  # of keys that name a run, not a part of a column

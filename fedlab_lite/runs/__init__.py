@@ -7,7 +7,7 @@ from typing import Any
 
 from fedlab_lite.runs.build import algorithm_of, build_problem, data_fingerprint, moment_of
 from fedlab_lite.runs.checks import PRESETS, check_parameters, rule_of
-from fedlab_lite.runs.runner import final_state, measured, run, run_all, run_name, run_names
+from fedlab_lite.runs.runner import final_state, measured, missing, run, run_all, run_name, run_names
 from fedlab_lite.runs.settings import Settings
 
 _TUNING = ("held_out", "score", "tune", "with_options")

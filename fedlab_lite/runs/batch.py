@@ -1,5 +1,6 @@
 """Train the runs of one batch, with checkpoints: a killed batch goes on from them to the bit-identical result."""
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -26,16 +27,30 @@ from fedlab_lite.runs.settings import Settings
 from fedlab_lite.util import InputError, progress_bar
 
 Run = tuple[str, Settings, int]  # name, settings, seed
+SMALL = 64 << 20  # bytes of a state that is written in a moment
+
+
+class OutOfTime(Exception):
+    """The next round would end after the time that training has; a small state is in a checkpoint."""
 
 
 def train_batch(
-    batch: Sequence[Run], problem: Problem, *, progress: bool | None, checkpoint_seconds: float, keep_state: bool
+    batch: Sequence[Run],
+    problem: Problem,
+    *,
+    progress: bool | None,
+    checkpoint_seconds: float,
+    keep_state: bool,
+    until: float = math.inf,
 ) -> dict[str, History]:
     """Train the runs of a batch and store each one; returns histories by name.
 
     Args:
       batch: runs that differ in seeds and an algorithm's numbers only.
       progress, checkpoint_seconds, keep_state: as for `runs.run_all`.
+      until: the time (`time.time()`) by which training has to end.
+
+    Raises `OutOfTime` where it has not ended by then.
     """
     settings = batch[0][1]
     plan = Plan(settings.num_rounds, settings.cohort_size, settings.eval_every)
@@ -65,7 +80,7 @@ def train_batch(
                 found = [Progress(**saved[run]["progress"]) for run in part]
                 states = _restored(problem, trajectories, names, [saved[run]["state"] for run in part])
                 tick(rounds * number)
-            write = _Checkpoints(names, checkpoint_seconds, partial(tick, number))
+            write = _Checkpoints(names, checkpoint_seconds, partial(tick, number), until)
             states, found = training.advance(
                 problem, trajectories, plan, states=states, progress=found, after_round=write
             )
@@ -85,20 +100,26 @@ def train_batch(
 class _Checkpoints:
     """Writes the states of a batch at intervals of time, each under its own run's name."""
 
-    def __init__(self, names: list[str], seconds: float, tick: Callable[[], None]):
-        self.names, self.seconds, self.tick = names, seconds, tick
-        self.written, self.cost = time.monotonic(), 0.0
+    def __init__(self, names: list[str], seconds: float, tick: Callable[[], None], until: float):
+        self.names, self.seconds, self.tick, self.until = names, seconds, tick, until
+        self.written, self.cost, self.last = time.monotonic(), 0.0, time.time()
 
     def __call__(self, states: dict, progress: Sequence[Progress]) -> None:
         self.tick()
-        now = time.monotonic()
+        now, wall = time.monotonic(), time.time()
+        over, self.last = wall + (wall - self.last) > self.until, wall
         pause = max(self.seconds, 10 * self.cost) if self.seconds else 0.0  # a large state is written less often
-        if store.first_says(now - self.written < pause):
+        small = sum(leaf.nbytes for leaf in jax.tree.leaves(states)) < SMALL
+        if over and not small:
+            raise OutOfTime
+        if not over and store.first_says(now - self.written < pause):
             return
         for index, (name, each) in enumerate(zip(self.names, progress, strict=True)):
             state = training.part(states, index, len(self.names))
             content = {"state": store.pack(state), "progress": vars(each), "made": _made()}
             store.save_tree(store.path(name, "ckpt"), content)
+        if over:
+            raise OutOfTime
         self.written = time.monotonic()
         self.cost = self.written - now
 
@@ -121,6 +142,15 @@ def _checkpoint(name: str) -> dict | None:
                 "them: continue it there, move the file away, or compute the run anew with `--force`"
             )
     return found
+
+
+def compile_batch(batch: Sequence[Run], problem: Problem) -> None:
+    """Compile the programs of a batch, so that another process finds them in JAX's cache; no round is computed."""
+    settings = batch[0][1]
+    plan = Plan(settings.num_rounds, settings.cohort_size, settings.eval_every)
+    trajectories = [(algorithm_of(settings), seed) for _, settings, seed in batch]
+    problem = in_groups(problem, trajectories[0][0], plan.clients_per_round(problem))
+    training.compile_round(training.place_problem(problem), trajectories, plan)
 
 
 def shape_of_state(problem: Problem, algorithm: Algorithm) -> dict:

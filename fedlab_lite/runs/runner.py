@@ -8,7 +8,7 @@ alone, beside other seeds, and in a sweep.
 import hashlib
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated, Any
 
@@ -20,7 +20,7 @@ from fedlab_lite.algorithms import ALGORITHMS
 from fedlab_lite.engine import History, Problem, numbers_of, training
 from fedlab_lite.nn import MODELS
 from fedlab_lite.runs import store
-from fedlab_lite.runs.batch import Run, shape_of_state, train_batch
+from fedlab_lite.runs.batch import Run, compile_batch, shape_of_state, train_batch
 from fedlab_lite.runs.build import algorithm_of, build_problem, data_fingerprint
 from fedlab_lite.runs.settings import Settings
 from fedlab_lite.util import InputError, MissingDataError, NotStoredError, files
@@ -107,33 +107,71 @@ def run_all(
         raise InputError("run_all needs a dictionary of settings by name; for one run use `run(settings)`")
     if wrong := [value for value in runs.values() if not isinstance(value, Settings)]:
         raise InputError(f"{wrong[0]!r} is no Settings; write Settings(...), or Settings(**values) for a dictionary")
-    parts = {
-        (settings, seed): _stored(settings, seed, force, need_state)
-        for settings in runs.values()
-        for seed in settings.seeds
-    }
+    parts = _parts(runs, force, need_state)
     histories = {name: history for history, name in parts.values()}
-    programs: dict[Any, dict[str, Run]] = {}
-    for (settings, seed), (history, name) in parts.items():
-        if history is None:
-            programs.setdefault(_program(settings), {})[name] = (name, settings, seed)
+    programs = _programs(parts)
     if programs and os.environ.get("FEDLAB_STORED_ONLY"):
         count = sum(map(len, programs.values()))
         raise NotStoredError(f"{count} of the runs are not stored, and this command trains nothing")
     if programs and jax.process_index() == 0:  # process 0 writes for all
         files.check_writable(files.runs_dir())
-    for same in programs.values():
-        waiting = list(same.values())
-        for first in range(0, len(waiting), trajectories_at_once):
-            batch = waiting[first : first + trajectories_at_once]
-            problem = replace(build_problem(batch[0][1]), clients_at_once=clients_at_once)
-            keep = {"checkpoint_seconds": checkpoint_seconds, "keep_state": keep_state or need_state}
-            with jax.default_matmul_precision(PRECISIONS[batch[0][1].precision]):
-                histories |= train_batch(batch, problem, progress=progress, **keep)
+    options = {"progress": progress, "checkpoint_seconds": checkpoint_seconds, "keep_state": keep_state or need_state}
+    for waiting in programs:
+        histories |= train_program(waiting, trajectories_at_once, clients_at_once, **options)
     return {
         name: History.stack([histories[parts[settings, seed][1]] for seed in settings.seeds], settings)
         for name, settings in runs.items()
     }
+
+
+def missing(runs: Mapping[Any, Settings], *, force: bool = False) -> list[list[Run]]:
+    """The runs that the store lacks, by compiled program; with `force` all of them, which are removed from the store.
+
+    Example:
+      >>> base = {"num_clients": 4, "num_rounds": 1, "model_options": {"width": 9}}
+      >>> sweep = {lr: Settings(**base, algorithm_options={"lr": lr}) for lr in (0.01, 0.1)}
+      >>> [len(runs) for runs in missing(sweep | {"long": Settings(**base | {"num_rounds": 2}, seeds=(0, 1))})]
+      [2, 2]
+    """
+    return _programs(_parts(runs, force, need_state=False))
+
+
+def train_program(
+    waiting: Sequence[Run], trajectories_at_once: int, clients_at_once: int | None, **options: Any
+) -> dict[str, History]:
+    """Train and store runs of one program, in batches; `options` are those of `train_batch`."""
+    histories = {}
+    for first in range(0, len(waiting), trajectories_at_once):
+        batch = waiting[first : first + trajectories_at_once]
+        problem = replace(build_problem(batch[0][1]), clients_at_once=clients_at_once)
+        with jax.default_matmul_precision(PRECISIONS[batch[0][1].precision]):
+            histories |= train_batch(batch, problem, **options)
+    return histories
+
+
+def compile_program(waiting: Sequence[Run], trajectories_at_once: int, clients_at_once: int | None) -> None:
+    """Compile a program without training, as `train_program` would."""
+    problem = replace(build_problem(waiting[0][1]), clients_at_once=clients_at_once)
+    with jax.default_matmul_precision(PRECISIONS[waiting[0][1].precision]):
+        compile_batch(waiting[:trajectories_at_once], problem)
+
+
+Parts = dict[tuple[Settings, int], tuple[History | None, str]]
+
+
+def _parts(runs: Mapping[Any, Settings], force: bool, need_state: bool) -> Parts:
+    """The stored history, or None, and the name of every seed's run."""
+    pairs = [(settings, seed) for settings in runs.values() for seed in settings.seeds]
+    return {(settings, seed): _stored(settings, seed, force, need_state) for settings, seed in pairs}
+
+
+def _programs(parts: Parts) -> list[list[Run]]:
+    """The runs without a history, each once, by program."""
+    programs: dict[Any, dict[str, Run]] = {}
+    for (settings, seed), (history, name) in parts.items():
+        if history is None:
+            programs.setdefault(_program(settings), {})[name] = (name, settings, seed)
+    return [list(same.values()) for same in programs.values()]
 
 
 def _stored(settings: Settings, seed: int, force: bool, need_state: bool) -> tuple[History | None, str]:

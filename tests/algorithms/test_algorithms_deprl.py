@@ -74,6 +74,18 @@ def test_deprl_in_its_codes_order_by_hand():
     np.testing.assert_allclose(error, (phi - phi.mean()) ** 2, rtol=1e-4)
 
 
+def test_the_measure_of_the_theorem_by_hand():
+    """M(k), eq. (10), at the mean of phi: both gradients, alpha tau / beta, and the consensus error."""
+    steps = {"head_lr": 0.5, "head_steps": 2, "steps": 1}
+    problem, algorithm, state = three("deprl", sizes=(2, 3, 1), graph="star", measures="theorem", **steps)
+    state = step(algorithm, problem, state, jnp.arange(3))
+    phi, w = (np.asarray(state[name][leaf]) for name, leaf in (("thetas", "theta"), ("heads", "w")))
+    gradient = np.mean(phi.mean() + w - TARGETS)  # of (phi + w - y)^2 / 2 by phi, and by w
+    expected = (1 + 0.5 * 2 / 0.25) * gradient**2 + np.mean((phi - phi.mean()) ** 2)
+    assert np.ptp(phi) > 0
+    np.testing.assert_allclose(algorithm.monitor(problem, state)["stationarity"], expected, rtol=1e-4)
+
+
 def test_deprls_step_sizes_decay_together():
     decayed = make_algorithm("deprl", lr=0.4, head_lr=0.2, lr_decay=0.5).of_round(jnp.int32(2))
     assert (float(decayed.lr), float(decayed.head_lr)) == pytest.approx((0.1, 0.05))

@@ -37,6 +37,11 @@ def test_a_metric_that_is_not_there():
         speedup.rounds_to(history([[0.0, 1.0]], seeds=(0,)), "loss_training", 0.5)
 
 
+def test_a_mean_over_the_evaluations_so_far():
+    run = speedup.mean_so_far(history([[4.0, 2.0, 0.0], [1.0, 3.0, 5.0]]), "accuracy")
+    np.testing.assert_allclose(run.metrics["accuracy"], [[4, 3, 2], [1, 2, 3]])
+
+
 def test_a_round_is_the_slowest_workers_steps_and_a_message_to_each_neighbour():
     settings = Settings(**RING, num_clients=4, train_size=90, test_size=40, num_rounds=0)
     settings_of_local = Settings(

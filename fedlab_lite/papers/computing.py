@@ -1,0 +1,80 @@
+"""The commands for a short loan of a machine: floors of what is to compute, computing within a time, merging packs."""
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any
+
+from fedlab_lite.papers import floors, presets, worth
+from fedlab_lite.runs import jobs, pack
+from fedlab_lite.runs.floors import TFLOPS
+from fedlab_lite.util import InputError, files
+
+
+def list_arguments(sub: argparse.ArgumentParser) -> None:
+    sub.add_argument("--floors", action="store_true", help="what the runs of preset `paper` have to compute")
+    sub.add_argument("--tflops", default=TFLOPS, type=_positive, metavar="X", help="speed of the device (default: 20)")
+    sub.add_argument("--write", action="store_true", help="count the floors anew and store them (minutes per notebook)")
+
+
+def compute_arguments(sub: argparse.ArgumentParser) -> None:
+    sub.add_argument("--minutes", type=_positive, metavar="M", help="time for everything; what is finished is stored")
+    sub.add_argument("--jobs", type=int, metavar="N", help="processes that share an accelerator (default: 1)")
+    sub.add_argument("--only", metavar="ALGORITHM", help="leave out the runs of other algorithms")
+    sub.add_argument("--pack", type=Path, metavar="FILE", help="also write the runs to FILE (.zip) of at most 16 MiB")
+
+
+def merge_arguments(sub: argparse.ArgumentParser) -> None:
+    sub.add_argument("action", choices=["merge"], help="what to do")
+    sub.add_argument("files", nargs="+", type=Path, metavar="FILE", help="packs that `compute --pack` wrote")
+
+
+def _positive(text: str) -> float:
+    """Parse a number above 0."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0.0
+    if not 0 < number < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
+    return number
+
+
+def show_floors(args: argparse.Namespace, console: Any) -> None:
+    """Print the floor of each notebook that trains at `paper`."""
+    from rich.table import Table
+
+    items = presets.items(args.pattern)
+    if args.write:
+        print(floors.write(items))
+    units = ("trajectories", "PFLOP", "padding", "steps", "GB a step", f"minutes at {args.tflops:g} TFLOP/s")
+    table = Table("notebook at paper", *units)
+    for item in items:
+        if floor := floors.stored(item):
+            numbers = (floor.pflop, floor.padding, floor.steps, floor.gigabytes, floor.minutes(args.tflops))
+            table.add_row(str(item), str(floor.trajectories), *(f"{number:,.3g}" for number in numbers))
+    console.print(table)
+
+
+def compute(args: argparse.Namespace, preset: str, values: dict[str, Any]) -> None:
+    """Compute what is missing, by several processes, until it is done or the time is over."""
+    count = 1 if args.jobs is None else args.jobs
+    if count < 1:
+        raise InputError(f"--jobs is {count}; it must be at least 1")
+    if args.pack:
+        pack.check(args.pack)
+    todo = worth.programs(presets.items(args.pattern), preset, values, only=args.only, force=args.force)
+    at_once = {name: getattr(args, name) for name in ("trajectories_at_once", "clients_at_once")}
+    found = jobs.compute(todo, jobs=count, minutes=args.minutes, **at_once)
+    for problem in found.problems:
+        print(f"error: {problem}", file=sys.stderr)
+    print(f"{len(found.finished)} runs finished, {len(found.begun)} begun, {found.left} left, in {files.runs_dir()}")
+    if args.pack:
+        print(*pack.pack([*found.finished, *found.begun], args.pack), sep="\n")
+
+
+def merge(args: argparse.Namespace) -> None:
+    """Add the files of packs to the store."""
+    for file in args.files:
+        added, known = pack.merge(file)
+        print(f"{file}: {len(added)} files added, {len(known)} were there, in {files.runs_dir()}")

@@ -1,0 +1,41 @@
+"""The order in which a short loan of a machine computes runs: a claim's runs together, the cheapest undecided first."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fedlab_lite.papers import floors, presets, results
+from fedlab_lite.papers.presets import Item
+from fedlab_lite.runs import missing
+from fedlab_lite.runs.jobs import Program
+from fedlab_lite.util import choose
+
+
+def minutes(item: Item, preset: str) -> float:
+    """An estimate of the minutes that an item takes: its floor at `paper`, else what its preset says."""
+    floor = floors.stored(item) if preset == "paper" else None
+    return floor.minutes() if floor else presets.preset_table(*item, preset)["minutes"]
+
+
+def programs(
+    items: Sequence[Item], preset: str, values: Mapping[str, Any], *, only: str | None = None, force: bool = False
+) -> list[Program]:
+    """The programs that items lack at a preset, those of undecided claims first, then by time; each run once.
+
+    Args:
+      only: an algorithm; runs of others are left out.
+
+    Raises `InputError` for an algorithm that no run has.
+    """
+    of = {item: presets.settings(*item, preset, **values) for item in items}
+    if only is not None:
+        choose("algorithm of these runs", only, {run.algorithm for runs in of.values() for run in runs.values()})
+    decided = {item: result["outcome"] != "undecided" for item, result in results.committed().items()}
+    found, names = [], set()
+    for item in sorted(items, key=lambda item: (decided.get(item, False), minutes(item, preset), item)):
+        runs = {name: run for name, run in of[item].items() if only in (None, run.algorithm)}
+        for program in missing(runs, force=force):
+            rest = [run for run in program if run[0] not in names]
+            names |= {name for name, *_ in rest}
+            if rest:
+                found.append(Program(rest, presets.item(*item).get("final_states", False)))
+    return found
