@@ -121,7 +121,7 @@ def compute_runs(args: argparse.Namespace) -> None:
     """
     preset, values = _preset(args, _values(args.parameter))
     preset = preset or "quick"
-    if args.minutes or args.jobs or args.only or args.pack:
+    if any(value is not None for value in (args.minutes, args.jobs, args.only, args.pack)):
         computing.compute(args, preset, values)
         return
     for item in presets.items(args.pattern):

@@ -14,6 +14,7 @@ from functools import partial
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Int, PyTree, Shaped
 
 from fedlab_lite.data import apart, is_rows
@@ -46,7 +47,7 @@ def for_clients(
     shared: tuple = (),
     executor: str = "auto",
     clients_at_once: Count | None = None,
-    sizes: Shaped[Array, " clients"] | None = None,
+    sizes: Shaped[Array | np.ndarray, " clients"] | None = None,
 ) -> PyTree:
     """Apply `fn(*rows, *shared)` to every row (axis 0) of the `stacked` trees and stack the results.
 
@@ -93,12 +94,14 @@ def for_clients(
     return jax.tree.map(lambda leaf: leaf[:rows], result) if padding else result
 
 
-def _in_groups(fn: Callable, stacked: PyTree, sizes: Int[Array, " clients"] | None, at_once: int | None) -> PyTree:
+def _in_groups(
+    fn: Callable, stacked: PyTree, sizes: Shaped[Array | np.ndarray, " clients"] | None, at_once: int | None
+) -> PyTree:
     """Apply `fn` to all rows, `at_once` in a batch, the largest clients first; results are in the given order."""
     rows = jax.tree.leaves(stacked)[0].shape[0]
     if at_once is None or at_once >= rows:
         return jax.vmap(fn)(stacked)
-    order = jnp.arange(rows) if sizes is None else jnp.argsort(-sizes, stable=True)
+    order = jnp.arange(rows) if sizes is None else jnp.argsort(-jnp.asarray(sizes), stable=True)
     groups = -(-rows // at_once)  # places that are left over in the last group repeat its smallest client
     places = order[jnp.minimum(jnp.arange(groups * at_once), rows - 1)].reshape(groups, at_once)
     result = jax.lax.map(lambda places: jax.vmap(fn)(rows_of(stacked, places)), places)

@@ -111,7 +111,7 @@ def run_all(
     histories = {name: history for history, name in parts.values()}
     programs = _programs(parts)
     if programs and os.environ.get("FEDLAB_STORED_ONLY"):
-        count = sum(map(len, programs.values()))
+        count = sum(map(len, programs))
         raise NotStoredError(f"{count} of the runs are not stored, and this command trains nothing")
     if programs and jax.process_index() == 0:  # process 0 writes for all
         files.check_writable(files.runs_dir())
