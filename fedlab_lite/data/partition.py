@@ -114,12 +114,7 @@ def _deal(num_classes: int, num_clients: int, classes_per_client: int, rng: np.r
 
 @checks_arguments
 def by_class_cycle(
-    y: np.ndarray,
-    num_clients: Count,
-    classes_per_client: Count,
-    *,
-    seed: Seed,
-    rows: tuple[int, int] | None = None,
+    y: np.ndarray, num_clients: Count, classes_per_client: Count, *, seed: Seed, rows: tuple[int, int] | None = None
 ) -> tuple[Indices, Indices]:
     """FedReCo's partition: client c holds the classes (c + j) mod C, j < `classes_per_client`; all have equal size.
 

@@ -53,13 +53,7 @@ def fixed_point(
     """
     check(z0, max_iter)
     return solve(
-        f,
-        z0,
-        lambda z: (),
-        lambda memory, step, z, fz, g: (memory, fz),
-        tol=tol,
-        max_iter=max_iter,
-        budget=budget,
+        f, z0, lambda z: (), lambda memory, step, z, fz, g: (memory, fz), tol=tol, max_iter=max_iter, budget=budget
     )
 
 

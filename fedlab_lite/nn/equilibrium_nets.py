@@ -154,14 +154,7 @@ class DEQResNet(nnx.Module):
     the smoothness assumption", Sec. V-A3). The block's weights start at N(0, 0.01^2), as in the reference code.
     """
 
-    def __init__(
-        self,
-        input_shape: tuple[int, int, int],
-        *,
-        channels: Count = 64,
-        solve: Solve,
-        rngs: nnx.Rngs,
-    ):
+    def __init__(self, input_shape: tuple[int, int, int], *, channels: Count = 64, solve: Solve, rngs: nnx.Rngs):
         small = nnx.initializers.normal(0.01)
         self.stem = Conv(input_shape[-1], channels, kernel_init=small, rngs=rngs)
         self.stem_norm = GroupNorm(channels)
