@@ -29,9 +29,7 @@ class Membership(NamedTuple):
     auc_error: float  # its standard error (DeLong et al. 1988)
 
 
-def membership_advantage(
-    losses_members: Shaped[np.ndarray, " m"], losses_others: Shaped[np.ndarray, " n"]
-) -> Membership:
+def membership_advantage(members: Shaped[np.ndarray, " m"], others: Shaped[np.ndarray, " n"]) -> Membership:
     """The result of the attack "loss <= threshold" on m training rows and n other rows (losses in nats).
 
     The best threshold is chosen on the same rows that it is judged by. So the advantage is never negative, and by
@@ -43,7 +41,7 @@ def membership_advantage(
       >>> round(found.advantage, 3), found.threshold, round(found.auc, 3)
       (0.75, 0.3, 0.958)
     """
-    members, others = (np.sort(np.asarray(losses, float).ravel()) for losses in (losses_members, losses_others))
+    members, others = (np.sort(np.asarray(losses, float).ravel()) for losses in (members, others))
     for losses, what in ((members, "members"), (others, "others")):
         if len(losses) < 2:
             raise InputError(f"there are {len(losses)} losses of {what}; the attack needs at least two")
@@ -84,9 +82,7 @@ def advantage_bound(epsilon: float, delta: float) -> float:
     return min(1.0, math.tanh(epsilon / 2) + 2 * delta / (1 + math.exp(min(epsilon, 700.0))))
 
 
-def row_losses(
-    problem: Problem, own: dict, shared: dict, *, chunk: int = 100
-) -> tuple[list[np.ndarray], list[np.ndarray]]:
+def row_losses(problem: Problem, own: dict, shared: dict, *, chunk: int = 100) -> tuple[list, list]:
     """The losses of each client's model on its training rows and on its test rows.
 
     The model of client i is `shared | own_i`.

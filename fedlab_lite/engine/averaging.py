@@ -34,13 +34,9 @@ def fusion_weights(
     choose("fusion", fusion, FUSIONS)
     size, iterations = np.asarray(size, np.float32), np.asarray(iterations, np.float32)
     if size.shape != iterations.shape:
-        raise InputError(
-            f"there are {iterations.size} numbers of iterations for {size.size} clients; pass one per client"
-        )
+        raise InputError(f"{iterations.size} numbers of iterations for {size.size} clients; pass one per client")
     if iterations.size and iterations.min() < 1:
-        raise InputError(
-            f"client {int(iterations.argmin())} makes {iterations.min():g} iterations; it must make at least 1"
-        )
+        raise InputError(f"client {int(iterations.argmin())} makes {iterations.min():g} iterations; make it at least 1")
     rules = {"samples": size, "uniform": np.ones_like(size), "iterations": iterations}
     return (rules | {"own": None, "iterations_samples": iterations * size})[fusion]
 

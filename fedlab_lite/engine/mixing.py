@@ -34,9 +34,7 @@ def mix(
     matrix, stacked = jnp.asarray(matrix), jax.tree.map(jnp.asarray, stacked)
     for leaf in jax.tree.leaves(stacked):
         if leaf.shape[:1] != matrix.shape[1:]:
-            raise InputError(
-                f"a matrix {matrix.shape} cannot mix an array {leaf.shape}; stack the clients on its axis 0"
-            )
+            raise InputError(f"a matrix {matrix.shape} cannot mix an array {leaf.shape}; stack clients on its axis 0")
     if neighbours is not None:
         columns = jnp.concatenate([jnp.arange(len(matrix))[:, None], neighbours], axis=1)
         matrix = Sparse(columns, jnp.take_along_axis(matrix, columns, axis=1, mode="fill", fill_value=0))

@@ -159,9 +159,7 @@ class Problem:
         count("down", message)
         return message
 
-    def transmit(
-        self, at: RoundContext, sent: PyTree, *, ways: tuple[str, ...] = ("up",), packed: PyTree = None
-    ) -> PyTree:
+    def transmit(self, at: RoundContext, sent: PyTree, *, ways: tuple[str, ...] = ("up",), packed=None) -> PyTree:
         """What is received of every client's message, leaves `[m, ...]`: clipped, noised and counted.
 
         `packed`: the shapes of one message as it is sent, where it is sent in fewer numbers than it is computed with.

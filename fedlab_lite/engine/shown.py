@@ -36,9 +36,7 @@ def draw_graph(adjacency: Any, ax, values: Any):
     from matplotlib.patheffects import withStroke
 
     if values is not None and np.shape(values) != (len(adjacency),):
-        raise InputError(
-            f"values has shape {np.shape(values)}; pass one number for each of the {len(adjacency)} clients"
-        )
+        raise InputError(f"values has shape {np.shape(values)}; pass one for each of the {len(adjacency)} clients")
     ax = ax or plt.subplots()[1]
     graph = networkx.from_numpy_array(np.asarray(adjacency))
     place = networkx.circular_layout(graph)

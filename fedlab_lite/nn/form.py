@@ -55,17 +55,13 @@ def _dotted(path: tuple) -> str:
 def check_form(module: type, name: str, options: dict[str, Any]) -> dict[str, Any]:
     """The options in their normal form. Raises `InputError` for a wrong form of the class, or wrong options."""
     if not (isinstance(module, type) and issubclass(module, nnx.Module)):
-        raise InputError(
-            f"{name} is not a class of Flax NNX modules; derive it from flax.nnx.Module and pass the class"
-        )
+        raise InputError(f"{name} is not a class of Flax NNX modules; derive it from nnx.Module and pass the class")
     takes = arguments(module)
     missing = [f"`{argument}` in __init__" for argument in ("input_shape", "rngs") if argument not in takes]
     if not any("__call__" in vars(base) for base in module.__mro__):
         missing.append("`__call__`")
     if missing:
-        raise InputError(
-            f"{name} lacks {' and '.join(missing)}; the docstring of fedlab_lite.nn.model describes a representation"
-        )
+        raise InputError(f"{name} lacks {' and '.join(missing)}; see the docstring of fedlab_lite.nn.model")
     options = checked(f"model {name}", options, options_of(module))
     empty = inspect.Parameter.empty
     needed = [o for o in takes if o not in _NOT_OPTIONS and takes[o].default is empty and o not in options]

@@ -81,9 +81,7 @@ def save_figure(
     for name in shown:
         choose("metric to show", name, metrics)
     if len(shown) > SHOWN:
-        raise InputError(
-            f"{len(shown)} metrics to show; choose at most {SHOWN} for the results page (the JSON has all)"
-        )
+        raise InputError(f"{len(shown)} metrics to show; choose at most {SHOWN} for the page (the JSON has all)")
     printed = presets.published(paper, item)
     verdict, also, close = scope.judge(Item(paper, item), preset, verdict, histories or {}, printed, also or {})
     home, note = _home(paper, item, preset)
@@ -242,9 +240,7 @@ def read_result(file: Path) -> dict[str, Any] | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (ValueError, KeyError, TypeError) as error:
-        raise CorruptFileError(
-            f"{file} is not a result of save_figure ({error}); restore it with git, or remove it"
-        ) from error
+        raise CorruptFileError(f"{file} is not a result of save_figure ({error}); restore or remove it") from error
     return result
 
 

@@ -113,9 +113,7 @@ def _distributions(settings: Settings, spaces: Spaces) -> dict[str, FloatDistrib
         choose(f"float option of algorithm {settings.algorithm}", name, floats)
         check_value(f"the range of {name}", ends, tuple[float, ...])
         if len(ends) != 2 or not 0 < ends[0] < ends[1] < math.inf:
-            raise InputError(
-                f"the range of {name} is {list(ends)}; use [low, high] with 0 < low < high (the search is logarithmic)"
-            )
+            raise InputError(f"the range of {name} is {list(ends)}; use [low, high] with 0 < low < high (log scale)")
         with_options(settings, **{name: ends[1]})  # raises now for an end that the algorithm does not accept
     return {name: FloatDistribution(*map(float, spaces[name]), log=True) for name in sorted(spaces)}
 

@@ -137,7 +137,7 @@ def test_trainings_that_cannot_be(name, options, words):
 def test_an_algorithm_that_is_none():
     with pytest.raises(InputError, match=r"algorithm is the class FedAvg; use an object: FedAvg\(\)"):
         train(blobs(), ALGORITHMS["fedavg"], num_rounds=1)
-    with pytest.raises(InputError, match=r"algorithm is 'fedavg', which is no Algorithm; use an object of a class"):
+    with pytest.raises(InputError, match=r"algorithm is 'fedavg', not an Algorithm; use an object of a class"):
         train(blobs(), "fedavg", num_rounds=1)
 
 

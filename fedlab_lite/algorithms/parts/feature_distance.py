@@ -37,9 +37,7 @@ def whole_distance(problem: Problem, data: ClientData, u: dict, u_0: dict) -> ja
     return jnp.sum(jnp.where(jnp.arange(len(rows)) < data.size, rows, 0)) / jnp.maximum(data.size, 1)
 
 
-def measured(
-    problem: Problem, u: dict, v: dict, u_0: dict, penalty: jax.Array | float | None = None
-) -> dict[str, jax.Array]:
+def measured(problem: Problem, u: dict, v: dict, u_0: dict, penalty: float | None = None) -> dict[str, jax.Array]:
     """The distance of clients with `u` and `v` (stacked) from consensus with `u_0`, and from a stationary point.
 
     Returns: 'representation_gap' `[clients]`, H_i. With a penalty, lambda, also Theorem 1's squared gradients over all
