@@ -12,7 +12,7 @@ import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -24,15 +24,6 @@ from fedlab_lite.runs import run_names, store
 from fedlab_lite.util import CorruptFileError, InputError, choose, files
 
 SHOWN = 6  # the most numbers per item on a results page
-
-
-class Saved(NamedTuple):
-    """The files of a result, and a sentence that says where they are and why."""
-
-    svg: Path
-    png: Path
-    json: Path
-    note: str
 
 
 def save_figure(
@@ -51,8 +42,8 @@ def save_figure(
     seeds: Sequence[int] | None = None,
     published: Sequence[Mapping[str, Any]] | None = None,
     also: Mapping[str, Verdict] | None = None,
-) -> Saved:
-    """Write a result and print its location; the same result gives the same bytes.
+) -> Path:
+    """Write a result, print its location, and return its JSON; the same result gives the same bytes.
 
     A committed figure of a larger preset is never replaced by one of a smaller preset.
 
@@ -111,9 +102,8 @@ def save_figure(
     paths = {kind: files.write_atomic(home / f"{item}.{kind}", content) for kind, content in contents.items()}
     if home.parent == files.figures_dir():
         _keep_runs(home, names)
-    note = f"{result['word']}: {result['reason']}\n{home / item}.svg, .png, .json{note}"
-    print(note)
-    return Saved(**paths, note=note)
+    print(f"{result['word']}: {result['reason']}\n{home / item}.svg, .png, .json{note}")
+    return paths["json"]
 
 
 def save_failure(item: Item, preset: str, parameters: Mapping[str, Any], error: str) -> Path:
