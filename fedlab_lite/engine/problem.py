@@ -10,13 +10,12 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key, PyTree, Shaped
 
 from fedlab_lite.data import Federated, apart
-from fedlab_lite.engine.averaging import average
+from fedlab_lite.engine.averaging import average, mix
 from fedlab_lite.engine.channel import Channel, count
 from fedlab_lite.engine.clients import for_clients
 from fedlab_lite.engine.devices import balanced, broadcast, mesh, per_row, put, take
 from fedlab_lite.engine.graphs import Graph
 from fedlab_lite.engine.local import Batch, ClientData
-from fedlab_lite.engine.mixing import mix
 from fedlab_lite.engine.task import TASKS, check_labels
 from fedlab_lite.nn import Model
 from fedlab_lite.util import InputError, choose
