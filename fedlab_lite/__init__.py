@@ -11,35 +11,13 @@ from typing import Any
 __version__ = "0.1.0"
 
 _ROOMS = ("algorithms", "analysis", "data", "deq", "engine", "nn", "papers", "plots", "runs", "util")
-_NAMES = {  # public name: the module that has it
-    "Algorithm": "engine",
-    "Batch": "engine",
-    "Channel": "engine",
-    "ClientData": "engine",
-    "Federated": "data",
-    "Graph": "engine",
-    "History": "engine",
-    "InputError": "util",
-    "Model": "nn",
-    "Problem": "engine",
-    "RoundContext": "engine",
-    "Settings": "runs",
-    "Task": "engine",
-    "build_problem": "runs",
-    "check_parameters": "runs",
-    "count_params": "nn",
-    "equilibrium": "deq",
-    "evaluate": "engine",
-    "federated": "data",
-    "final_state": "runs",
-    "make_algorithm": "algorithms",
-    "make_graph": "engine",
-    "make_model": "nn",
-    "message_bytes": "engine",
-    "run": "runs",
-    "run_all": "runs",
-    "setup": "engine",
-    "train": "engine",
+_NAMES = {  # public name: the room that has it
+    **dict.fromkeys(("Algorithm", "Batch", "Channel", "ClientData", "Graph", "History", "Problem"), "engine"),
+    **dict.fromkeys(("RoundContext", "Task", "evaluate", "make_graph", "message_bytes", "setup", "train"), "engine"),
+    **dict.fromkeys(("Settings", "build_problem", "check_parameters", "final_state", "run", "run_all"), "runs"),
+    **dict.fromkeys(("Model", "count_params", "make_model"), "nn"),
+    **dict.fromkeys(("Federated", "federated"), "data"),
+    **{"InputError": "util", "equilibrium": "deq", "make_algorithm": "algorithms"},
 }
 _MODULES = {"course": "papers.course", "verdicts": "papers.verdicts"}  # rooms of one file, for notebooks alone
 

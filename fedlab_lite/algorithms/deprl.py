@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
+<<<<<<< HEAD
 from fedlab_lite.algorithms.parts import (
     MIXING,
     PartialPersonalisation,
@@ -22,12 +23,15 @@ from fedlab_lite.algorithms.parts import (
     mixed,
     project_all,
 )
+=======
+from fedlab_lite.algorithms import parts
+>>>>>>> thinner
 from fedlab_lite.engine import ClientData, Models, Problem, RoundContext
 from fedlab_lite.util.fields import one_of, ranged
 
 
 @dataclass(frozen=True)
-class DePRL(PartialPersonalisation):
+class DePRL(parts.PartialPersonalisation):
     """min_phi (1/N) sum_i min_{theta_i} F_i(theta_i o phi) over a graph, eq. (2): one head per worker, phi by gossip.
 
     A worker has its own copy of phi ('thetas'; 'trained' is phi before the average) and its head ('heads'). Only phi is
@@ -44,7 +48,7 @@ class DePRL(PartialPersonalisation):
     heads, and different heads disagree.
     """
 
-    mixing: str = one_of("metropolis", *MIXING)  # P: 'metropolis' or 'uniform', see `parts.mixed`
+    mixing: str = one_of("metropolis", *parts.MIXING)  # P: 'metropolis' or 'uniform', see `parts.mixed`
     lr: float = ranged(0.01, 0, above=True)  # beta, of the representation
     head_lr: float = ranged(0.005, 0, above=True)  # alpha, of the head
     epochs: int = ranged(1, 1)  # passes over the worker's rows for the representation, per round
@@ -60,7 +64,7 @@ class DePRL(PartialPersonalisation):
     step_sizes: ClassVar[tuple[str, ...]] = ("lr", "head_lr")
 
     def check(self, problem: Problem) -> None:
-        check_matrix(self, problem, self.mixing)
+        parts.check_matrix(self, problem, self.mixing)
 
     @property
     def moment(self) -> str:
@@ -81,10 +85,10 @@ class DePRL(PartialPersonalisation):
         for_head = {"epochs": self.head_epochs} if self.head_steps is None else {"steps": self.head_steps}
         for_body = {"epochs": self.epochs} if self.steps is None else {"steps": self.steps}
         passes = {"for_head": for_head, "for_body": for_body, "head_lr": self.head_lr}
-        return alternate(self, problem, data, key, head, phi, **passes)
+        return parts.alternate(self, problem, data, key, head, phi, **passes)
 
     def round(self, problem: Problem, state: dict, at: RoundContext) -> dict:
-        phi = mixed(problem, at, state["thetas"], self.mixing) if self.order == "mix_first" else state["thetas"]
+        phi = parts.mixed(problem, at, state["thetas"], self.mixing) if self.order == "mix_first" else state["thetas"]
         phi, heads = self.for_cohort(problem, self.worker_update, at, phi, state["heads"])
         if self.order == "mix_first":
             return state | {"thetas": phi, "heads": heads}
@@ -92,7 +96,7 @@ class DePRL(PartialPersonalisation):
 
     def average(self, problem: Problem, at: RoundContext, phi: dict) -> dict:
         """The average of phi over the graph, line 9, eq. (7)."""
-        return project_all(problem, problem.model.project, mixed(problem, at, phi, self.mixing))
+        return parts.project_all(problem, problem.model.project, parts.mixed(problem, at, phi, self.mixing))
 
     def models(self, problem: Problem, state: dict, key: jax.Array) -> Models:
         """The models of the workers: each answers with its own phi_i and theta_i."""
@@ -110,9 +114,10 @@ class DePRL(PartialPersonalisation):
 
         The paper does not say which phi_i a new worker takes.
         """
-        return super().join(problem, state | {"theta": mean_of(state["thetas"])}, key)
+        return super().join(problem, state | {"theta": parts.mean_of(state["thetas"])}, key)
 
     def monitor(self, problem: Problem, state: dict) -> dict[str, jax.Array]:
+<<<<<<< HEAD
         """The curves of consensus and stationarity.
 
         'consensus': ||phi_i - mean phi||; 'consensus_error': its square, whose mean is in (10); 'stationarity': M(k).
@@ -137,3 +142,8 @@ class DePRL(PartialPersonalisation):
         tau = (self.head_steps or self.head_epochs) / (self.steps or self.epochs)
         error = jnp.square(disagreement(state["thetas"])).mean()
         return by_phi + self.head_lr * tau / self.lr * by_theta + error
+=======
+        """The curves 'consensus', ||phi_i - mean phi||, and 'consensus_error', its square, whose mean is in (10)."""
+        gap = parts.disagreement(state["thetas"])
+        return {"consensus": gap, "consensus_error": jnp.square(gap)}
+>>>>>>> thinner

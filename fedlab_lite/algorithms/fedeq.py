@@ -46,9 +46,7 @@ class FeDEQ(PartialPersonalisation):
     rho: float = ranged(0.01, 0, above=True)  # rho, penalty on theta_i - theta
     start: str = one_of("received", "own")  # REP_UPDATE starts at theta^{t+1} (eq. (24)), or at theta_i^t
     server: str = one_of("mean", "argmin")  # line 4: mean of the cohort's theta_i; argmin of the Lagrangian over all
-    dual_scale: float = ranged(
-        1e-5, 0
-    )  # std of the random lambda_i^0 (line 2, not printed): too small to have an effect
+    dual_scale: float = ranged(1e-5, 0)  # std of the random lambda_i^0 (line 2, not printed): too small for an effect
 
     owned: ClassVar[tuple[str, ...]] = ("heads", "thetas", "duals")
 
@@ -74,9 +72,7 @@ class FeDEQ(PartialPersonalisation):
             state["theta"] = problem.model.project(state["mean"])
         return state
 
-    def client_update(
-        self, problem: Problem, data: ClientData, key: jax.Array, own: dict, theta: dict
-    ) -> tuple[dict, dict]:
+    def client_update(self, problem: Problem, data: ClientData, key: jax.Array, own: dict, theta: dict) -> Models:
         """Run lines 7-11, where `theta` is what the client received and `own` what it keeps.
 
         Returns what it sends, and what it keeps.

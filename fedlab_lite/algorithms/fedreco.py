@@ -7,20 +7,13 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from fedlab_lite.algorithms.parts import (
-    PartialPersonalisation,
-    distance,
-    mean_gradient,
-    measured,
-    random_batch,
-    reduced,
-)
+from fedlab_lite.algorithms import parts
 from fedlab_lite.engine import Batch, ClientData, Models, Problem, RoundContext, fit_head
 from fedlab_lite.util.fields import one_of, ranged
 
 
 @dataclass(frozen=True)
-class FedReCo(PartialPersonalisation):
+class FedReCo(parts.PartialPersonalisation):
     """min (1/M) sum_i [f_i(u_i, v_i) + lambda/2 H_i(u_i, u_0)], eq. (5), H_i the mean ||h(x; u_i) - h(x; u_0)||^2.
 
     A client keeps its extractor u_i ('thetas') and head v_i ('heads') between rounds. It computes the features of its
@@ -65,10 +58,10 @@ class FedReCo(PartialPersonalisation):
         v = fit_head(problem, own["thetas"], own["heads"], data, v_key, self.client_optimizer(self.head_lr), **head)
 
         def regulariser(u: dict, batch: Batch):  # H_i on a batch
-            return distance(problem, u, u_0, batch)
+            return parts.distance(problem, u, u_0, batch)
 
         if self.variance_reduction == "regulariser":
-            regulariser = reduced(regulariser, own["thetas"], data)
+            regulariser = parts.reduced(regulariser, own["thetas"], data)
 
         def loss(u: dict, batch: Batch):  # lines 13-16: u_i, one batch through both extractors
             value = problem.loss({"representation": u, "head": v}, batch)[0]
@@ -82,12 +75,12 @@ class FedReCo(PartialPersonalisation):
         """The message G_i of line 18: the gradient of H_i(u_i^{t+1}, u_0^t) with respect to u_0."""
 
         def gap(u_0: dict, batch: Batch):
-            return distance(problem, u, u_0, batch)
+            return parts.distance(problem, u, u_0, batch)
 
         if self.gradient == "full" or self.variance_reduction == "regulariser":
-            gradient, rows = mean_gradient(gap, u_0, data), data.size
+            gradient, rows = parts.mean_gradient(gap, u_0, data), data.size
         else:
-            batch = random_batch(data, key, self.batch_size)
+            batch = parts.random_batch(data, key, self.batch_size)
             gradient, rows = jax.grad(gap)(u_0, batch), batch.weight.sum()
         return jax.tree.map(lambda g: (g * rows).astype(g.dtype), gradient) if self.loss == "sum" else gradient
 
@@ -133,4 +126,4 @@ class FedReCo(PartialPersonalisation):
         'representation_gap': H_i(u_i, u_0); 'gamma_1', 'gamma_2', 'gamma_3': the squared gradients of Theorem 1.
         """
         penalty = self.penalty if self.measures == "theorem" else None
-        return measured(problem, state["thetas"], state["heads"], state["theta"], penalty)
+        return parts.measured(problem, state["thetas"], state["heads"], state["theta"], penalty)

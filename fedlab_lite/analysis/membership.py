@@ -7,7 +7,7 @@ not protected by the noise: it can reveal its training rows to anyone who obtain
 
 import math
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -29,9 +29,7 @@ class Membership(NamedTuple):
     auc_error: float  # its standard error (DeLong et al. 1988)
 
 
-def membership_advantage(
-    losses_members: Shaped[np.ndarray, " m"], losses_others: Shaped[np.ndarray, " n"]
-) -> Membership:
+def membership_advantage(members: Shaped[np.ndarray, " m"], others: Shaped[np.ndarray, " n"]) -> Membership:
     """The result of the attack "loss <= threshold" on m training rows and n other rows (losses in nats).
 
     The best threshold is chosen on the same rows that it is judged by. So the advantage is never negative, and by
@@ -43,7 +41,7 @@ def membership_advantage(
       >>> round(found.advantage, 3), found.threshold, round(found.auc, 3)
       (0.75, 0.3, 0.958)
     """
-    members, others = (np.sort(np.asarray(losses, float).ravel()) for losses in (losses_members, losses_others))
+    members, others = (np.sort(np.asarray(losses, float).ravel()) for losses in (members, others))
     for losses, what in ((members, "members"), (others, "others")):
         if len(losses) < 2:
             raise InputError(f"there are {len(losses)} losses of {what}; the attack needs at least two")
@@ -84,9 +82,7 @@ def advantage_bound(epsilon: float, delta: float) -> float:
     return min(1.0, math.tanh(epsilon / 2) + 2 * delta / (1 + math.exp(min(epsilon, 700.0))))
 
 
-def row_losses(
-    problem: Problem, own: dict, shared: dict, *, chunk: int = 100
-) -> tuple[list[np.ndarray], list[np.ndarray]]:
+def row_losses(problem: Problem, own: dict, shared: dict, *, chunk: int = 100) -> tuple[list, list]:
     """The losses of each client's model on its training rows and on its test rows.
 
     The model of client i is `shared | own_i`.
@@ -112,7 +108,8 @@ def row_losses(
     train, test = ClientData(data.x, data.y, data.size), ClientData(data.test_x, data.test_y, data.test_size)
     found = _losses(problem, own, shared, train, chunk=chunk)
     if data.common_test:
-        losses = _common_losses(problem, own, shared, rows_of(test, 0), chunk=chunk)
+        everyone = jnp.arange(data.num_clients)
+        losses = _losses(problem, own, shared, everyone, rows_of(test, 0), chunk=chunk)
         sizes = np.repeat(np.asarray(data.test_size), data.num_clients)
     else:
         losses, sizes = _losses(problem, own, shared, test, chunk=chunk), np.asarray(data.test_size)
@@ -123,28 +120,19 @@ def _cut(losses: Float[Array, "clients n"], sizes: np.ndarray) -> list[np.ndarra
     return [row[:size] for row, size in zip(to_host(losses), sizes, strict=True)]
 
 
-def _of_client(problem: Problem, params: dict, rows: ClientData, chunk: int) -> Float[Array, " n"]:
-    def losses(batch):
-        x, y = batch
-        labels = problem.task.row_loss(problem.model.apply(params, x), y)
-        counted = problem.task.counted(y, jnp.ones(y.shape[0]))
-        labels, counted = (each.reshape(len(y), -1) for each in (labels, counted))
-        return (labels * counted).sum(1) / jnp.maximum(counted.sum(1), 1)
-
-    return in_chunks(losses, (rows.x, rows.y), rows.size, chunk)
-
-
 @partial(jax.jit, static_argnames="chunk")
-def _losses(problem: Problem, own: dict, shared: dict, rows: ClientData, *, chunk: int):
-    def one(rows, own, shared):
-        return _of_client(problem, shared | own, rows, chunk)
+def _losses(problem: Problem, own: dict, shared: dict, rows: Any, common: ClientData | None = None, *, chunk: int):
+    """The losses `[clients, n]` on each client's rows, or on the `common` rows; then `rows` only count the clients."""
 
-    return problem.for_clients(one, rows, own, shared=(shared,))
+    def one(rows, own, shared, common):
+        def losses(batch):
+            x, y = batch
+            labels = problem.task.row_loss(problem.model.apply(shared | own, x), y)
+            counted = problem.task.counted(y, jnp.ones(y.shape[0]))
+            labels, counted = (each.reshape(len(y), -1) for each in (labels, counted))
+            return (labels * counted).sum(1) / jnp.maximum(counted.sum(1), 1)
 
+        rows = rows if common is None else common
+        return in_chunks(losses, (rows.x, rows.y), rows.size, chunk)
 
-@partial(jax.jit, static_argnames="chunk")
-def _common_losses(problem: Problem, own: dict, shared: dict, rows: ClientData, *, chunk: int):
-    def one(client, own, rows, shared):
-        return _of_client(problem, shared | own, rows, chunk)
-
-    return problem.for_clients(one, jnp.arange(problem.num_clients), own, shared=(rows, shared))
+    return problem.for_clients(one, rows, own, shared=(shared, common))

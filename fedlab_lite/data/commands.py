@@ -91,24 +91,16 @@ def add_arguments(sub: argparse.ArgumentParser) -> None:
     """Add the arguments of `fedlab data` to a parser."""
     sub.add_argument("action", choices=("status", "fetch", "check", "import"))
     sub.add_argument(
-        "name", nargs="?", metavar="NAME|FILE", help="a data set; for check an .npz file, for import a table or folder"
+        "name", nargs="?", metavar="NAME|FILE", help="a data set, .npz file (check), table or folder (import)"
     )
     about = (
         "A .csv or .parquet with one row per sample, or a folder with one folder of images per class (or train/ and "
         "test/ with such folders), becomes NAME.npz: x_train, y_train, x_test, y_test, and owner_train, owner_test."
     )
     group = sub.add_argument_group("import", about)
-    group.add_argument(
-        "--output", type=Path, metavar="NAME.npz", help="file to write (default: the source's name, in FEDLAB_DATA)"
-    )
-    group.add_argument(
-        "--label", default="label", metavar="COLUMN", help="column of a table: the class (default: label)"
-    )
-    group.add_argument(
-        "--owner", metavar="COLUMN", help="column of a table: the owner of each row, for partition 'natural'"
-    )
+    group.add_argument("--output", type=Path, metavar="NAME.npz", help="file to write (default: in FEDLAB_DATA)")
+    group.add_argument("--label", default="label", metavar="COLUMN", help="column of the class (default: label)")
+    group.add_argument("--owner", metavar="COLUMN", help="column of the owner of each row, for partition 'natural'")
     group.add_argument("--split", metavar="COLUMN", help="column of a table: train or test (default: drawn at random)")
-    group.add_argument(
-        "--test-fraction", type=float, default=0.2, metavar="F", help="share of rows to test on (default: 0.2)"
-    )
+    group.add_argument("--test-fraction", type=float, default=0.2, metavar="F", help="rows to test on (default: 0.2)")
     group.add_argument("--size", type=_size, metavar="N|HxW", help="size to which images are resized")

@@ -101,9 +101,7 @@ class Federated:
         shared_x = x[:0] if shared_x is None else np.asarray(shared_x)
         if _form(shared_x, y) != form:
             shared = _form(shared_x, y)[0]
-            raise InputError(
-                f"{name}: shared_x is {shared}, but the clients' x is {form[0]}; convert both to one type and shape"
-            )
+            raise InputError(f"{name}: shared_x is {shared}, but the clients' x is {form[0]}; convert one to the other")
         return cls(*_pad(train), *_pad(test), _narrow(shared_x), name, source, num_classes, task)
 
     def split(self, unseen: int, seed: int = 0) -> "tuple[Federated, Federated]":
@@ -120,9 +118,7 @@ class Federated:
           [[0, 1, 3], [2, 4]]
         """
         if not 1 <= unseen < self.num_clients:
-            raise InputError(
-                f"{unseen} unseen clients of {self.num_clients}: at least one must be unseen and one must train"
-            )
+            raise InputError(f"{unseen} unseen clients of {self.num_clients}: choose at least 1, and leave 1 to train")
         newcomer = np.zeros(self.num_clients, bool)
         newcomer[np.random.default_rng([seed, 3]).choice(self.num_clients, unseen, replace=False)] = True
 
@@ -196,10 +192,8 @@ class Federated:
         summary = {"name": self.name, "source": self.source, "clients": self.num_clients, "train": train, "test": test}
         summary |= {"mean": round(float(np.mean(self.size)), 1), "std": round(float(np.std(self.size)), 1)}
         summary |= {"padding": round(1 - (train + test) / places, 3)}
-        padding = {PAD} if self.task == "next_character" else set()  # not a class
-        held = [
-            len({*np.unique(y[:n])} - padding) for y, n in zip(np.asarray(self.y), np.asarray(self.size), strict=True)
-        ]
+        pads = {PAD} if self.task == "next_character" else set()  # not a class
+        held = [len({*np.unique(y[:n])} - pads) for y, n in zip(np.asarray(self.y), np.asarray(self.size), strict=True)]
         return summary | {"classes": self.num_classes, "classes_per_client": round(float(np.mean(held)), 1)}
 
 
@@ -215,9 +209,7 @@ def _check(whose: str, x: np.ndarray, y: np.ndarray, form: tuple[str, str], num_
         raise InputError(f"{whose}: {wrong[0]}")
     for label, own, first in zip(("x", "y"), _form(x, y), form, strict=True):
         if own != first:
-            raise InputError(
-                f"{whose}: a row of {label} is {own}, that of client 0 is {first}; convert both to one type and shape"
-            )
+            raise InputError(f"{whose}: a row of {label} is {own}, client 0's is {first}; convert one to the other")
 
 
 def _narrow(array: np.ndarray) -> np.ndarray:

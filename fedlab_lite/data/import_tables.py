@@ -86,9 +86,7 @@ def _table(source: Path, label: str, owner: str | None, split: str | None) -> Ar
             raise InputError(f"{source}: column {name!r} is empty in row {int(table[name].isna().argmax())}")
     features = table.drop(columns=named)
     if words := [str(name) for name in features if not pd.api.types.is_numeric_dtype(features[name])]:
-        raise InputError(
-            f"{source}: {', '.join(words)} have values that are not numbers; encode or remove these columns"
-        )
+        raise InputError(f"{source}: {', '.join(words)} have values that are not numbers; encode or remove them")
     x = features.to_numpy(np.float32, na_value=np.nan)
     if not np.isfinite(x).all():
         row, column = np.argwhere(~np.isfinite(x))[0]
@@ -122,9 +120,7 @@ def _images(source: Path, size: tuple[int, int] | None) -> Arrays:
             labels.append(file.parent.name)
             test.append(half.name == "test")
     if not images:
-        raise InputError(
-            f"{source} has no images; put the images of each class into a folder with the name of the class"
-        )
+        raise InputError(f"{source} has no images; put the images of each class into a folder with its name")
     if len(shapes := {image.size[::-1] for image in images}) > 1:
         few = ", ".join(f"{height}x{width}" for height, width in sorted(shapes)[:4])
         raise InputError(f"the images have {len(shapes)} sizes ({few}, ...); set one, for example --size 32")

@@ -110,9 +110,7 @@ def federated(
     if partition == "natural":
         train, test = _by_owner(pool, num_clients, train_size, test_size, seed=seed)
     elif pool.task == "next_character":
-        raise InputError(
-            f"{name} are sequences, which are split by role: partition is {partition!r}, but must be 'natural'"
-        )
+        raise InputError(f"{name} are sequences, split by role: partition must be 'natural', not {partition!r}")
     elif partition == "by_class_cycle":
         y = np.concatenate([pool.y_train, pool.y_test])
         rows = (train_size // num_clients, test_size // num_clients) if train_size and test_size else None
@@ -150,8 +148,7 @@ def _seven_to_three(num_clients: int, train_size: int | None, test_size: int | N
     for name, size in (("train_size", train_size), ("test_size", test_size)):
         if size is not None and size % num_clients:
             raise InputError(
-                f"{name} is {size}, but 'by_class_cycle' gives {num_clients} clients equally many; use a multiple, "
-                f"for example {size // num_clients * num_clients}"
+                f"{name} is {size}, but 'by_class_cycle' gives {num_clients} clients equally many; use a multiple"
             )
     if train_size and not test_size:
         test_size = max(1, round(train_size / num_clients * 3 / 7)) * num_clients

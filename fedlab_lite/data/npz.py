@@ -104,9 +104,7 @@ def pool_of(arrays: Arrays, path: Path, wrong: Sequence[str] = (), num_classes: 
     if not wrong:
         if (x.dtype, x.shape[1:]) != (test_x.dtype, test_x.shape[1:]):
             forms = [f"{each.dtype} {each.shape[1:]}" for each in (x, test_x)]
-            wrong.append(
-                f"a row of x_train is {forms[0]}, one of x_test {forms[1]}; convert both to one type and shape"
-            )
+            wrong.append(f"a row of x_train is {forms[0]}, one of x_test {forms[1]}; convert one to the other")
         wrong += wrong_classes(y, "y_train", known=bool(num_classes)) + wrong_classes(test_y, "y_test", known=True)
         if not num_classes and len(extra := np.setdiff1d(test_y, y)):
             wrong.append(f"y_test has label {extra[0]}, which no training row has")

@@ -20,7 +20,7 @@ def check_classes(num_clients: int, classes_per_client: int, num_classes: int, h
     """
     if classes_per_client > num_classes:
         raise InputError(
-            f"classes_per_client is {classes_per_client}, but the data have {num_classes} classes; "
+            f"classes_per_client is {classes_per_client}, but there are {num_classes} classes; "
             f"choose 1 to {num_classes}"
         )
     if held < num_classes:
@@ -114,12 +114,7 @@ def _deal(num_classes: int, num_clients: int, classes_per_client: int, rng: np.r
 
 @checks_arguments
 def by_class_cycle(
-    y: np.ndarray,
-    num_clients: Count,
-    classes_per_client: Count,
-    *,
-    seed: Seed,
-    rows: tuple[int, int] | None = None,
+    y: np.ndarray, num_clients: Count, classes_per_client: Count, *, seed: Seed, rows: tuple[int, int] | None = None
 ) -> tuple[Indices, Indices]:
     """FedReCo's partition: client c holds the classes (c + j) mod C, j < `classes_per_client`; all have equal size.
 
@@ -230,8 +225,7 @@ def natural(
     owners = np.intersect1d(owner_train, owner_test)
     if num_clients > len(owners):
         raise InputError(
-            f"num_clients is {num_clients}, but only {len(owners)} writers or roles have training and test samples; "
-            f"choose at most {len(owners)}"
+            f"num_clients is {num_clients}, but only {len(owners)} writers or roles can train and test; use fewer"
         )
     chosen = np.sort(np.random.default_rng(seed).choice(owners, num_clients, replace=False))
     return _rows_of(owner_train, chosen), _rows_of(owner_test, chosen)

@@ -51,9 +51,7 @@ def dirichlet_capped(
         if best and best[0] == 0:
             break
     if best is None:
-        raise InputError(
-            f"in {max_draws} draws of Dir({alpha}) some class had only full clients left; use a larger alpha"
-        )
+        raise InputError(f"in {max_draws} draws of Dir({alpha}) some class had only full clients left; increase alpha")
     given, shares, counts = best
     _give(counts, shares * totals[0][:, None], len(classes))
     test_counts = np.array([apportion(share, n) for share, n in zip(shares, totals[1], strict=True)])

@@ -136,8 +136,7 @@ def pool_of_arrays(
         held = held_out(owners, test_fraction, seed)
         if lonely := np.setdiff1d(owners, owners[held]).tolist():
             raise InputError(
-                f"{name}: owner {lonely[0]} has one row, which cannot both train and test; leave such owners out, or "
-                "merge them with others"
+                f"{name}: owner {lonely[0]} has one row, which cannot train and test; leave out or merge such owners"
             )
         about |= {"source": f"own arrays, {len(np.unique(owners))} owners"}
         about |= {"owner_train": owners[~held], "owner_test": owners[held]}

@@ -30,9 +30,7 @@ _CELL = 48  # pixels: height and width of a rendered glyph
 _CHUNK = 64  # samples processed at a time, so that they stay in the processor's cache
 
 
-def cached(
-    name: str, build: Callable[..., Arrays], num_classes: int, *, task: str = "classification", **counts: int
-) -> Pool:
+def cached(name: str, build: Callable, num_classes: int, *, task: str = "classification", **counts: int) -> Pool:
     """Return the data set that `build` makes of `counts`, read from or stored in `$FEDLAB_CACHE/embedded`.
 
     Raises `InputError` for a count below one; the `seed` may be zero.

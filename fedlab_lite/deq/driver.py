@@ -101,14 +101,7 @@ def check(z0: PyTree, max_iter: int, **sizes: int) -> None:
 
 
 def solve(
-    f: Callable,
-    z0: PyTree,
-    memory: Callable,
-    update: Callable,
-    *,
-    tol: float,
-    max_iter: int,
-    budget: Any,
+    f: Callable, z0: PyTree, memory: Callable, update: Callable, *, tol: float, max_iter: int, budget: Any
 ) -> Solution:
     """Run the loop: evaluate, test each sample, keep the best, let the method propose the next iterate.
 

@@ -52,15 +52,7 @@ def fixed_point(
       ([[2.0, 2.0, 2.0]], [20])
     """
     check(z0, max_iter)
-    return solve(
-        f,
-        z0,
-        lambda z: (),
-        lambda memory, step, z, fz, g: (memory, fz),
-        tol=tol,
-        max_iter=max_iter,
-        budget=budget,
-    )
+    return solve(f, z0, lambda z: (), lambda m, step, z, fz, g: (m, fz), tol=tol, max_iter=max_iter, budget=budget)
 
 
 def _weights(gram: Float[Array, "m m B"], ridge: float) -> Float[Array, "m B"]:

@@ -4,7 +4,7 @@
 """
 
 from fedlab_lite.engine.algorithm import Algorithm, Models, numbers_of, optimizers_of
-from fedlab_lite.engine.averaging import FUSIONS, average, fusion_weights
+from fedlab_lite.engine.averaging import FUSIONS, average, check_mixing, fusion_weights, mix, spectral_gap
 from fedlab_lite.engine.channel import Channel
 from fedlab_lite.engine.clients import for_clients, rows_of
 from fedlab_lite.engine.curves import Progress
@@ -21,7 +21,6 @@ from fedlab_lite.engine.graphs import GRAPHS, Graph, make_graph
 from fedlab_lite.engine.groups import in_groups
 from fedlab_lite.engine.history import History
 from fedlab_lite.engine.local import Batch, ClientData, fit_head, in_chunks, local_train
-from fedlab_lite.engine.mixing import check_mixing, mix, spectral_gap
 from fedlab_lite.engine.privacy import epsilon_of, gaussian_noise_multiplier, noise_multiplier_for
 from fedlab_lite.engine.problem import Problem, RoundContext
 from fedlab_lite.engine.shown import mean_and_band

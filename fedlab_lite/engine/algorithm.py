@@ -217,15 +217,13 @@ def check_optimizers(algorithm: Algorithm) -> None:
         value = getattr(algorithm, each)
         if not isinstance(value, optax.GradientTransformation | None):
             raise InputError(
-                f"{each} of {name} is {value!r} ({type(value).__name__}); use an optax.GradientTransformation, "
-                "such as optax.adam(1e-3), or None"
+                f"{each} of {name} is {value!r} ({type(value).__name__}); use None, or one such as optax.adam(1e-3)"
             )
     if algorithm.optimizer is not None:
         for option in ("momentum", "weight_decay", "clip", "lr_decay"):
             if getattr(algorithm, option) is not None and getattr(type(algorithm), option) is None:
                 raise InputError(
-                    f"{option} of {name} belongs to SGD, which `optimizer` replaces; leave {option} out, or add it "
-                    "to the optimiser with optax.chain"
+                    f"{option} of {name} belongs to SGD, which `optimizer` replaces; leave it out or use optax.chain"
                 )
 
 

@@ -41,8 +41,7 @@ class Channel:
         check_fields(self, "the channel")
         if self.noise is not None and self.clip is None:
             raise InputError(
-                "the channel's noise is in units of the norm that messages are clipped to, but they are not clipped; "
-                "set message_clip as well"
+                "the channel's noise is in units of the norm to which messages are clipped; set message_clip as well"
             )
 
     def __call__(self, message: Any, key: jax.Array) -> Any:

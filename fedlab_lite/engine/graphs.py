@@ -66,14 +66,11 @@ class Graph:
         outside = (pairs < 0) | (pairs >= num_clients)
         if outside.any():
             raise InputError(
-                f"an edge names client {pairs[outside][0]}, but {num_clients} clients are numbered "
-                f"0 to {num_clients - 1}; renumber the edges, or raise num_clients"
+                f"an edge has client {pairs[outside][0]}, but {num_clients} clients are numbered 0 to {num_clients - 1}"
             )
         loops = pairs[pairs[:, 0] == pairs[:, 1], 0]
         if loops.size:
-            raise InputError(
-                f"an edge joins client {loops[0]} to itself; leave it out, because mixing matrices do not need it"
-            )
+            raise InputError(f"an edge joins client {loops[0]} to itself; leave it out: mixing matrices do not need it")
         adjacency = _adjacency(pairs, num_clients)
         unreached = np.flatnonzero(~_reached(adjacency))
         if unreached.size:
@@ -280,9 +277,7 @@ def _random_pairs(num_clients: int, num_edges: int | None, rng: np.random.Genera
     least, most = num_clients - 1, num_clients * (num_clients - 1) // 2
     num_edges = min(num_clients, most) if num_edges is None else num_edges  # by default as many as a ring
     if num_edges < least:
-        raise InputError(
-            f"{num_clients} clients with {num_edges} edges cannot be connected; use at least {least} edges"
-        )
+        raise InputError(f"{num_clients} clients with {num_edges} edges cannot be connected; use {least} or more")
     if num_edges > most:
         raise InputError(f"{num_clients} clients have at most {most} edges, not {num_edges}; use no more than those")
     tree = networkx.from_prufer_sequence(rng.integers(num_clients, size=num_clients - 2).tolist())

@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fedlab_lite.engine.history_card import card, mean_and_std, numbers_in_words, svg_curve
-from fedlab_lite.engine.shown import mean_and_band
+from fedlab_lite.engine.shown import card, mean_and_band, mean_and_std, numbers_in_words, svg_curve
 from fedlab_lite.util import InputError
 
 

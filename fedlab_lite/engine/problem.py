@@ -10,13 +10,12 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key, PyTree, Shaped
 
 from fedlab_lite.data import Federated, apart
-from fedlab_lite.engine.averaging import average
+from fedlab_lite.engine.averaging import average, mix
 from fedlab_lite.engine.channel import Channel, count
 from fedlab_lite.engine.clients import for_clients
 from fedlab_lite.engine.devices import balanced, broadcast, mesh, per_row, put, take
 from fedlab_lite.engine.graphs import Graph
 from fedlab_lite.engine.local import Batch, ClientData
-from fedlab_lite.engine.mixing import mix
 from fedlab_lite.engine.task import TASKS, check_labels
 from fedlab_lite.nn import Model
 from fedlab_lite.util import InputError, choose
@@ -159,9 +158,7 @@ class Problem:
         count("down", message)
         return message
 
-    def transmit(
-        self, at: RoundContext, sent: PyTree, *, ways: tuple[str, ...] = ("up",), packed: PyTree = None
-    ) -> PyTree:
+    def transmit(self, at: RoundContext, sent: PyTree, *, ways: tuple[str, ...] = ("up",), packed=None) -> PyTree:
         """What is received of every client's message, leaves `[m, ...]`: clipped, noised and counted.
 
         `packed`: the shapes of one message as it is sent, where it is sent in fewer numbers than it is computed with.

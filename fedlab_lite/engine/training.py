@@ -49,15 +49,11 @@ class Plan:
         if isinstance(algorithm, type):
             raise InputError(f"algorithm is the class {algorithm.__name__}; use an object: {algorithm.__name__}()")
         if not isinstance(algorithm, Algorithm):
-            raise InputError(
-                f"algorithm is {algorithm!r}, which is no Algorithm; use an object of a class of `fl.algorithms`"
-            )
+            raise InputError(f"algorithm is {algorithm!r}, not an Algorithm; use an object of a class in fl.algorithms")
         check_fields(self)
         clients, cohort_size = problem.num_clients, self.clients_per_round(problem)
         if cohort_size > clients:
-            raise InputError(
-                f"cohort_size is {cohort_size} of {clients} clients; choose 1 to {clients}, or None for all of them"
-            )
+            raise InputError(f"cohort_size is {cohort_size} of {clients} clients; use 1 to {clients}, or None for all")
         algorithm.check(problem)
         if algorithm.needs_all_clients and cohort_size < clients:
             name = type(algorithm).__name__

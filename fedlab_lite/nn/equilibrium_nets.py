@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from flax import nnx
 
 from fedlab_lite.deq import GRADIENTS, SOLVERS, Solution, equilibrium, project_linf
-from fedlab_lite.nn.layers import Conv, GroupNorm, as_float, conv2d, group_norm, max_pool, softplus
+from fedlab_lite.nn.layers import Conv, GroupNorm, MaybeArray, as_float, conv2d, group_norm, max_pool, softplus
 from fedlab_lite.util import InputError
 from fedlab_lite.util.fields import Count, Rate, check_fields, one_of, ranged
 
@@ -39,14 +39,7 @@ class Solve:
         check_fields(self, "Solve")
 
     def __call__(
-        self,
-        cell,
-        params,
-        u: jax.Array,
-        z0: jax.Array | None = None,
-        *,
-        budget: jax.Array | None = None,
-        positions: bool = False,
+        self, cell, params, u: jax.Array, z0: MaybeArray = None, *, budget: MaybeArray = None, positions: bool = False
     ) -> tuple[jax.Array, Solution]:
         """Return z = cell(params, u, z*) and the solver's `Solution`, from `u [B, ...]`, which has the shape of z.
 
@@ -79,9 +72,7 @@ class Solve:
 
 def _warm(z0: jax.Array, u: jax.Array) -> jax.Array:
     if z0.shape != u.shape:
-        raise InputError(
-            f"z0 has shape {z0.shape}, but the equilibrium has {u.shape}; pass `solution.z` of an earlier pass"
-        )
+        raise InputError(f"z0 has shape {z0.shape}, the equilibrium {u.shape}; pass `solution.z` of an earlier pass")
     visited = jnp.any(z0 != 0, axis=tuple(range(1, z0.ndim)), keepdims=True)
     return jnp.where(visited, z0, u)
 
@@ -139,9 +130,7 @@ class DEQMLP(nnx.Module):
         if self.kappa:
             self.B[...] = project_linf(self.B[...], self.kappa)
 
-    def __call__(
-        self, x: jax.Array, *, z0: jax.Array | None = None, budget: jax.Array | None = None
-    ) -> tuple[jax.Array, Solution]:
+    def __call__(self, x: jax.Array, *, z0: MaybeArray = None, budget: MaybeArray = None) -> tuple[jax.Array, Solution]:
         u = self.C(as_float(x).reshape(x.shape[0], -1))
         z, solution = self.solve(dense_cell, {"B": self.B[...]}, u, z0, budget=budget)
         return nnx.relu(self.dense(z)), solution
@@ -154,14 +143,7 @@ class DEQResNet(nnx.Module):
     the smoothness assumption", Sec. V-A3). The block's weights start at N(0, 0.01^2), as in the reference code.
     """
 
-    def __init__(
-        self,
-        input_shape: tuple[int, int, int],
-        *,
-        channels: Count = 64,
-        solve: Solve,
-        rngs: nnx.Rngs,
-    ):
+    def __init__(self, input_shape: tuple[int, int, int], *, channels: Count = 64, solve: Solve, rngs: nnx.Rngs):
         small = nnx.initializers.normal(0.01)
         self.stem = Conv(input_shape[-1], channels, kernel_init=small, rngs=rngs)
         self.stem_norm = GroupNorm(channels)
@@ -176,9 +158,7 @@ class DEQResNet(nnx.Module):
         self.norm = GroupNorm(128, groups=1)
         self.features, self.solve = 128, solve
 
-    def __call__(
-        self, x: jax.Array, *, z0: jax.Array | None = None, budget: jax.Array | None = None
-    ) -> tuple[jax.Array, Solution]:
+    def __call__(self, x: jax.Array, *, z0: MaybeArray = None, budget: MaybeArray = None) -> tuple[jax.Array, Solution]:
         u = max_pool(self.stem_norm(softplus(self.stem(as_float(x)))), 3, 2, "SAME")
         z, solution = self.solve(residual_cell, residual_arrays(self), u, z0, budget=budget)
         z = max_pool(z, 3, 2, "SAME").reshape(x.shape[0], -1)

@@ -14,7 +14,7 @@ from flax import nnx
 
 from fedlab_lite.deq import Solution
 from fedlab_lite.nn.equilibrium_nets import Solve, residual_arrays, residual_cell
-from fedlab_lite.nn.layers import Conv, GroupNorm, as_float, conv2d, group_norm, max_pool
+from fedlab_lite.nn.layers import Conv, GroupNorm, MaybeArray, as_float, conv2d, group_norm, max_pool
 from fedlab_lite.util import InputError
 from fedlab_lite.util.fields import Count
 
@@ -117,9 +117,7 @@ class _Equilibrium(nnx.Module):
         self.parts = nnx.List([self.part(channels, groups, kernel_init=SMALL, rngs=rngs) for _ in range(layers)])
         self.features, self.groups, self.solve = channels, groups, solve
 
-    def __call__(
-        self, x: jax.Array, *, z0: jax.Array | None = None, budget: jax.Array | None = None
-    ) -> tuple[jax.Array, Solution]:
+    def __call__(self, x: jax.Array, *, z0: MaybeArray = None, budget: MaybeArray = None) -> tuple[jax.Array, Solution]:
         cell = partial(_chain, self.part.apply, self.groups)
         z, solution = self.solve(cell, _arrays(self.parts), self.stem(x), z0, budget=budget)
         return _read_out(z), solution

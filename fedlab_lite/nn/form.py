@@ -28,44 +28,26 @@ def options_of(module: type[nnx.Module]) -> dict[str, Allowed]:
 
 def check_state(module: nnx.Module, name: str) -> None:
     """Raise `InputError` if a module keeps any state other than parameters."""
-    for path, part in nnx.iter_modules(module):
-        if isinstance(part, nnx.Dropout):
+    for path, part in (*nnx.iter_modules(module), *nnx.to_flat_state(nnx.state(module))):
+        kind = type(part) if isinstance(part, nnx.Module) else part.type
+        if issubclass(kind, nnx.Dropout | nnx.BatchNorm) or not issubclass(kind, nnx.Module | nnx.Param):
+            where = ".".join(map(str, ("self", *path)))
             raise InputError(
-                f"{name} has an nnx.Dropout, {_dotted(path)}, which keeps a random state, but a model may keep "
-                "only parameters; define __call__(self, x, *, key=None) and use "
-                "fedlab_lite.nn.layers.dropout(x, rate, key)"
+                f"{name} keeps a {kind.__name__}, {where}, but a model may keep only parameters (nnx.Param); "
+                "in place of nnx.Dropout use fedlab_lite.nn.layers.dropout, of nnx.BatchNorm use GroupNorm or LayerNorm"
             )
-        if isinstance(part, nnx.BatchNorm):
-            raise InputError(
-                f"{name} has an nnx.BatchNorm, {_dotted(path)}, which keeps running statistics, but a model may keep "
-                "only parameters; use fedlab_lite.nn.layers.GroupNorm, nnx.GroupNorm or nnx.LayerNorm"
-            )
-    for path, variable in nnx.to_flat_state(nnx.state(module)):
-        if not issubclass(variable.type, nnx.Param):
-            raise InputError(
-                f"{name} keeps a {variable.type.__name__}, {_dotted(path)}, but a model may keep only parameters "
-                "(nnx.Param); remove it, or make it a parameter"
-            )
-
-
-def _dotted(path: tuple) -> str:
-    return ".".join(map(str, ("self", *path)))
 
 
 def check_form(module: type, name: str, options: dict[str, Any]) -> dict[str, Any]:
     """The options in their normal form. Raises `InputError` for a wrong form of the class, or wrong options."""
     if not (isinstance(module, type) and issubclass(module, nnx.Module)):
-        raise InputError(
-            f"{name} is not a class of Flax NNX modules; derive it from flax.nnx.Module and pass the class"
-        )
+        raise InputError(f"{name} is not a class of Flax NNX modules; derive it from nnx.Module and pass the class")
     takes = arguments(module)
     missing = [f"`{argument}` in __init__" for argument in ("input_shape", "rngs") if argument not in takes]
     if not any("__call__" in vars(base) for base in module.__mro__):
         missing.append("`__call__`")
     if missing:
-        raise InputError(
-            f"{name} lacks {' and '.join(missing)}; the docstring of fedlab_lite.nn.model describes a representation"
-        )
+        raise InputError(f"{name} lacks {' and '.join(missing)}; see the docstring of fedlab_lite.nn.model")
     options = checked(f"model {name}", options, options_of(module))
     empty = inspect.Parameter.empty
     needed = [o for o in takes if o not in _NOT_OPTIONS and takes[o].default is empty and o not in options]

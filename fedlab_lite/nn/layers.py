@@ -18,6 +18,8 @@ from fedlab_lite.util import InputError
 
 HE_NORMAL = nnx.initializers.he_normal()
 
+MaybeArray = jax.Array | None
+
 
 def _same_padding(size: int, window: int, stride: int) -> tuple[int, int]:
     """The padding before and after an axis that makes the output ceil(size / stride) long (TensorFlow's SAME)."""
@@ -198,9 +200,7 @@ class GroupNorm(nnx.Module):
 
     def __init__(self, channels: int, groups: int = 8):
         if channels % groups:
-            raise InputError(
-                f"{channels} channels cannot be divided into {groups} groups; choose a multiple of {groups}"
-            )
+            raise InputError(f"{channels} channels do not divide into {groups} groups; choose a multiple of {groups}")
         self.scale = nnx.Param(jnp.ones(channels))
         self.offset = nnx.Param(jnp.zeros(channels))
         self.groups = groups

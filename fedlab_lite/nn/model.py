@@ -34,6 +34,7 @@ from flax import nnx
 from fedlab_lite.deq import Solution
 from fedlab_lite.nn.equilibrium_nets import Solve
 from fedlab_lite.nn.form import SOLVE, arguments, check_form, check_state
+from fedlab_lite.nn.layers import MaybeArray
 from fedlab_lite.util import InputError
 
 
@@ -92,9 +93,7 @@ class Model:
         except InputError:
             raise
         except (TypeError, ValueError, AttributeError, ArithmeticError, IndexError) as error:
-            raise InputError(
-                f"model {name!r} cannot be built for inputs {tuple(input_shape)}, {options}: {error}"
-            ) from error
+            raise InputError(f"model {name!r} fails for inputs {tuple(input_shape)}, {options}: {error}") from error
         return model
 
     @property
@@ -114,8 +113,7 @@ class Model:
             return representation, representation.make_head(self.num_classes, rngs=rngs)
         if not hasattr(representation, "features"):
             raise InputError(
-                f"an instance of {self.name} has neither `features` (the length of its output) nor `make_head`; "
-                "set self.features in its __init__"
+                f"an instance of {self.name} has neither `make_head` nor `features`, the length of its output; set one"
             )
         return representation, nnx.Linear(representation.features, self.num_classes, rngs=rngs)
 
@@ -147,13 +145,7 @@ class Model:
         return {"representation": self.project(representation), "head": head}
 
     def forward(
-        self,
-        params: dict,
-        x: jax.Array,
-        *,
-        key: jax.Array | None = None,
-        z0: jax.Array | None = None,
-        budget: jax.Array | None = None,
+        self, params: dict, x: jax.Array, *, key: MaybeArray = None, z0: MaybeArray = None, budget: MaybeArray = None
     ) -> tuple[jax.Array, Solution | None]:
         """Return logits `[B, ..., num_classes]` of `x [B, *input_shape]`, and the solver's `Solution` or None.
 
@@ -174,13 +166,11 @@ class Model:
         """Return the logits `[B, ..., num_classes]` of `x [B, *input_shape]`."""
         return self.forward(params, x)[0]
 
-    def represent(
-        self, params: dict, x: jax.Array, *, key: jax.Array | None = None, budget: jax.Array | None = None
-    ) -> Any:
+    def represent(self, params: dict, x: jax.Array, *, key: MaybeArray = None, budget: MaybeArray = None) -> Any:
         """Return the head's input: `[B, features]` or a pytree of `[B, ...]` leaves; for `key` see `forward`."""
         return self._features(params["representation"], x, key=key, budget=budget)[0]
 
-    def classify(self, head: dict, features: Any, *, key: jax.Array | None = None) -> jax.Array:
+    def classify(self, head: dict, features: Any, *, key: MaybeArray = None) -> jax.Array:
         """Return the logits of `features` by the head alone; for `key` see `forward`."""
         return _call(_merge(_parts(self).head, head), features, key=key)
 
@@ -229,8 +219,7 @@ class Model:
     def _representation(self, representation: dict, x: jax.Array) -> nnx.Module:
         if x.shape[1:] != self.input_shape:
             raise InputError(
-                f"{self.name} was made for inputs of shape {self.input_shape}, got {x.shape[1:]}; "
-                "make the model with the data's `input_shape`"
+                f"{self.name} was made for inputs {self.input_shape}, got {x.shape[1:]}; pass the data's `input_shape`"
             )
         return _merge(_parts(self).representation, representation)
 
@@ -278,8 +267,7 @@ def _outputs(model: Model) -> tuple[jax.ShapeDtypeStruct, Solution | None]:
     except (TypeError, ValueError) as error:
         shapes = jax.tree.map(lambda leaf: leaf.shape, features)
         raise InputError(
-            f"the representation of {model.name!r} gives features of shape {shapes} for one row, which its head does "
-            f"not accept: {error}"
+            f"the representation of {model.name!r} gives features {shapes} for a row, which its head rejects: {error}"
         ) from error
     return logits, solution
 

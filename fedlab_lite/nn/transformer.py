@@ -19,7 +19,7 @@ from flax import nnx
 
 from fedlab_lite.deq import Solution
 from fedlab_lite.nn.equilibrium_nets import Solve
-from fedlab_lite.nn.layers import dense, layer_norm
+from fedlab_lite.nn.layers import MaybeArray, dense, layer_norm
 from fedlab_lite.util import InputError
 from fedlab_lite.util.fields import Count, Rate
 
@@ -46,7 +46,7 @@ def attention(params: dict, h: jax.Array, allowed: jax.Array, heads: int) -> jax
 
 
 def ut_layers(
-    params: dict, e: jax.Array, h: jax.Array, *, allowed: jax.Array, kept: jax.Array | None, heads: int
+    params: dict, e: jax.Array, h: jax.Array, *, allowed: jax.Array, kept: MaybeArray, heads: int
 ) -> jax.Array:
     """Apply the layers stacked in `params` to `h [B, T, d]`, each with the injection `e [B, T, d]`.
 
@@ -102,7 +102,7 @@ class UTLayers(nnx.Module):
     def arrays(self) -> dict:
         return {name: param[...] for name, param in self.params.items()}
 
-    def masks(self, real: jax.Array, key: jax.Array | None) -> dict:
+    def masks(self, real: jax.Array, key: MaybeArray) -> dict:
         """The keyword arguments of `ut_layers`; a position attends to itself and earlier ones, not to padding."""
         batch, length = real.shape
         allowed = real[:, None, :] & jnp.tri(length, dtype=bool)
@@ -132,7 +132,7 @@ class Head(nnx.Module):
         self.norm = LayerNorm(width)
         self.dense = nnx.Linear(width, num_classes, rngs=rngs)
 
-    def __call__(self, features: Features, *, key: jax.Array | None = None) -> jax.Array:
+    def __call__(self, features: Features, *, key: MaybeArray = None) -> jax.Array:
         masks = self.layer.masks(features.real, key)
         return self.dense(self.norm(ut_layers(self.layer.arrays(), features.injection, features.h, **masks)))
 
@@ -142,9 +142,7 @@ class Embedding(nnx.Module):
 
     def __init__(self, input_shape: tuple[int], vocabulary: int, width: int, *, rngs: nnx.Rngs):
         if len(input_shape) != 1:
-            raise InputError(
-                f"a Transformer needs rows of T token ids, shape (T,), but the inputs have shape {input_shape}"
-            )
+            raise InputError(f"a Transformer needs rows of T token ids, shape (T,), not {input_shape}")
         self.tokens = nnx.Param(SMALL(rngs.params(), (vocabulary, width)))
         self.positions = nnx.Param(SMALL(rngs.params(), (*input_shape, width)))
 
@@ -159,15 +157,7 @@ class _Shared(nnx.Module):
     """The shared part of a Transformer: embedding and layers; `make_head` makes the personal part."""
 
     def __init__(
-        self,
-        input_shape: tuple[int],
-        vocabulary: int,
-        layers: int,
-        width: int,
-        *,
-        heads: int,
-        dropout: float,
-        rngs: nnx.Rngs,
+        self, input_shape, vocabulary: int, layers: int, width: int, *, heads: int, dropout: float, rngs: nnx.Rngs
     ):
         self.embed = Embedding(input_shape, vocabulary, width, rngs=rngs)
         self.layers = UTLayers(layers, width, heads=heads, dropout=dropout, rngs=rngs)
@@ -203,7 +193,7 @@ class Transformer(_Shared):
     ):
         super().__init__(input_shape, num_classes, depth - 1, width, heads=heads, dropout=dropout, rngs=rngs)
 
-    def __call__(self, x: jax.Array, *, key: jax.Array | None = None) -> Features:
+    def __call__(self, x: jax.Array, *, key: MaybeArray = None) -> Features:
         e, real = self.embed(x) + self.embed.positions[...], x > 0
         h = ut_layers(self.layers.arrays(), e, jnp.zeros_like(e), **self.layers.masks(real, key))
         return Features(h, e, real)
@@ -248,12 +238,7 @@ class DEQTransformer(_Shared):
         self.norm, self.solve = LayerNorm(width), solve
 
     def __call__(
-        self,
-        x: jax.Array,
-        *,
-        key: jax.Array | None = None,
-        z0: jax.Array | None = None,
-        budget: jax.Array | None = None,
+        self, x: jax.Array, *, key: MaybeArray = None, z0: MaybeArray = None, budget: MaybeArray = None
     ) -> tuple[Features, Solution]:
         e, real = self.embed(x), x > 0
         cell = partial(equilibrium_cell, **self.layers.masks(real, key))

@@ -138,18 +138,14 @@ class _ConvNet(_Network):
         rngs: nnx.Rngs,
     ):
         if len(input_shape) != 3:
-            raise InputError(
-                f"{type(self).__name__} needs pictures of shape (height, width, colours), not {input_shape}"
-            )
+            raise InputError(f"{type(self).__name__} needs images of shape (height, width, colours), not {input_shape}")
         channels = [width * layer.widths for layer in self.layers]
         rows, columns = (max(SIDE, side) for side in input_shape[:2])
         self.frame = rows - input_shape[0], columns - input_shape[1]
         for layer in self.layers:
             rows, columns = (-(-side // layer.stride) // (2 if layer.pool else 1) for side in (rows, columns))
         pairs = zip(pairwise([input_shape[-1], *channels]), self.layers, strict=True)
-        self.convs = nnx.List(
-            [Conv(m, n, layer.size, layer.stride, use_bias=True, rngs=rngs) for (m, n), layer in pairs]
-        )
+        self.convs = nnx.List([Conv(m, n, conv.size, conv.stride, use_bias=True, rngs=rngs) for (m, n), conv in pairs])
         sizes = [rows * columns * channels[-1], *(width * widths for widths in self.hidden)]
         rates = [dropout if drop else 0.0 for drop in self.dropped]
         super().__init__(sizes, rates, 1 if split == "last" else len(sizes), rngs=rngs)
@@ -251,7 +247,7 @@ class DNN(_Network):
         own = 1 if split == "last" else 2
         if len(hidden) < own:
             raise InputError(
-                f"hidden = {hidden} with split {split!r} leaves no layer to share; set at least {own} widths"
+                f"hidden = {hidden} and split = {split!r} leave no layer to share; set {own} widths or more"
             )
         rates = [0.0, *[dropout] * (len(hidden) - 1), 0.0]
         super().__init__([prod(input_shape), *hidden], rates, own, rngs=rngs)

@@ -95,9 +95,7 @@ def conv2d(x: jax.Array, kernel: jax.Array, *, padding: str = "SAME") -> jax.Arr
     weights = _combine(G, unstack(by_row, 1), 0).reshape(n * n, channels, out)
 
     def block(x, weights):
-        ends = [
-            (count + more) * m - before - length for count, length in zip((rows, columns), x.shape[1:3], strict=True)
-        ]
+        ends = [(count + more) * m - before - size for count, size in zip((rows, columns), x.shape[1:3], strict=True)]
         x = jnp.pad(x, [(0, 0), (before, ends[0]), (before, ends[1]), (0, 0)])
         tiles = x.reshape(-1, rows + more, m, columns + more, m, channels)
         tiles = _tiles(_tiles(tiles, BT, 1, rows), BT, 3, columns)

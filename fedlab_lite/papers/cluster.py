@@ -36,9 +36,7 @@ def distribute(jobs: Sequence[Job], workers: int, address: str | None, **options
             return future.result()
         except KilledWorker as error:
             why = "its Dask worker was killed twice, probably because memory ran out"
-            raise notebooks.NotebookFailed(
-                f"{items[future.key]}: {why}; use fewer --jobs, or a smaller preset"
-            ) from error
+            raise notebooks.NotebookFailed(f"{items[future.key]}: {why}; reduce --jobs or the preset") from error
 
     with contextlib.ExitStack() as stack:
         cluster = address

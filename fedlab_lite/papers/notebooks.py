@@ -56,9 +56,7 @@ def parameters(file: Path) -> dict[str, Parameter]:
     found = {}
     for node in ast.parse(source(tagged[0])).body:
         if not isinstance(node, ast.AnnAssign) or node.value is None:
-            raise InputError(
-                f"{file}: a parameter must have the form `name: type = literal`, not `{ast.unparse(node)}`"
-            )
+            raise InputError(f"{file}: a parameter has the form `name: type = literal`, not `{ast.unparse(node)}`")
         try:
             hint = type_from(ast.unparse(node.annotation))
             found[ast.unparse(node.target)] = Parameter(hint, ast.literal_eval(node.value))

@@ -12,7 +12,7 @@ import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -24,15 +24,6 @@ from fedlab_lite.runs import run_names, store
 from fedlab_lite.util import CorruptFileError, InputError, choose, files
 
 SHOWN = 6  # the most numbers per item on a results page
-
-
-class Saved(NamedTuple):
-    """The files of a result, and a sentence that says where they are and why."""
-
-    svg: Path
-    png: Path
-    json: Path
-    note: str
 
 
 def save_figure(
@@ -51,8 +42,8 @@ def save_figure(
     seeds: Sequence[int] | None = None,
     published: Sequence[Mapping[str, Any]] | None = None,
     also: Mapping[str, Verdict] | None = None,
-) -> Saved:
-    """Write a result and print its location; the same result gives the same bytes.
+) -> Path:
+    """Write a result, print its location, and return its JSON; the same result gives the same bytes.
 
     A committed figure of a larger preset is never replaced by one of a smaller preset.
 
@@ -81,9 +72,7 @@ def save_figure(
     for name in shown:
         choose("metric to show", name, metrics)
     if len(shown) > SHOWN:
-        raise InputError(
-            f"{len(shown)} metrics to show; choose at most {SHOWN} for the results page (the JSON has all)"
-        )
+        raise InputError(f"{len(shown)} metrics to show; choose at most {SHOWN} for the page (the JSON has all)")
     printed = presets.published(paper, item)
     verdict, also, close = scope.judge(Item(paper, item), preset, verdict, histories or {}, printed, also or {})
     home, note = _home(paper, item, preset)
@@ -113,9 +102,8 @@ def save_figure(
     paths = {kind: files.write_atomic(home / f"{item}.{kind}", content) for kind, content in contents.items()}
     if home.parent == files.figures_dir():
         _keep_runs(home, names)
-    note = f"{result['word']}: {result['reason']}\n{home / item}.svg, .png, .json{note}"
-    print(note)
-    return Saved(**paths, note=note)
+    print(f"{result['word']}: {result['reason']}\n{home / item}.svg, .png, .json{note}")
+    return paths["json"]
 
 
 def save_failure(item: Item, preset: str, parameters: Mapping[str, Any], error: str) -> Path:
@@ -242,9 +230,7 @@ def read_result(file: Path) -> dict[str, Any] | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (ValueError, KeyError, TypeError) as error:
-        raise CorruptFileError(
-            f"{file} is not a result of save_figure ({error}); restore it with git, or remove it"
-        ) from error
+        raise CorruptFileError(f"{file} is not a result of save_figure ({error}); restore or remove it") from error
     return result
 
 

@@ -32,9 +32,7 @@ CLEARLY = 0.02  # share above the majority baseline; a number of standard errors
 LEARNT_ERRORS = 3  # standard errors above the majority baseline
 
 
-def derived(
-    facts: Mapping[str, tuple[Any, bool]], cause: str = "", like: str = "printed", *, misprint: bool = False
-) -> Verdict:
+def derived(facts: Mapping[str, tuple], cause: str = "", like: str = "printed", *, misprint: bool = False) -> Verdict:
     """The verdict on counted or derived numbers.
 
     Args:

@@ -11,9 +11,7 @@ from fedlab_lite.plots import style
 
 def label_counts(data: Federated) -> np.ndarray:
     """The number of training rows per client and class, `[clients, classes]`."""
-    return np.array(
-        [np.bincount(y[:size], minlength=data.num_classes) for y, size in zip(data.y, data.size, strict=True)]
-    )
+    return np.array([np.bincount(y[:n], minlength=data.num_classes) for y, n in zip(data.y, data.size, strict=True)])
 
 
 def holdings(data: Federated):

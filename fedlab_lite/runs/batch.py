@@ -10,21 +10,12 @@ from itertools import groupby
 import jax
 import numpy as np
 
-from fedlab_lite.engine import (
-    Algorithm,
-    History,
-    Plan,
-    Problem,
-    Progress,
-    describe_machine,
-    in_groups,
-    put_on_devices,
-    training,
-)
+from fedlab_lite.engine import Algorithm, History, Plan, Problem, Progress, in_groups, put_on_devices, training
 from fedlab_lite.runs import store
 from fedlab_lite.runs.build import algorithm_of, data_fingerprint
 from fedlab_lite.runs.settings import Settings
 from fedlab_lite.util import InputError, progress_bar
+from fedlab_lite.util.jax_setup import describe_machine
 
 Run = tuple[str, Settings, int]  # name, settings, seed
 SMALL = 64 << 20  # bytes of a state that is written in a moment

@@ -94,9 +94,7 @@ def _model(settings: Settings, federated: Federated) -> Model:
     others = models_for(federated.input_shape, federated.num_classes, sequences)
     if settings.model in others:  # it fits with other options
         raise InputError(why)
-    raise InputError(
-        f"{why}. Networks that fit {settings.dataset} (rows of shape {federated.input_shape}): {', '.join(others)}"
-    )
+    raise InputError(f"{why}. Networks that fit {settings.dataset}, rows {federated.input_shape}: {', '.join(others)}")
 
 
 def _check_budgets(settings: Settings, model: Model) -> None:

@@ -231,9 +231,7 @@ def final_state(settings: Settings, **options) -> tuple[Problem, dict]:
     return problem, jax.tree.map(lambda *leaves: jnp.stack(leaves), *states)
 
 
-def measured(
-    settings: Settings, what: str, measure: Callable[[Problem, dict], dict[str, Any]]
-) -> dict[str, np.ndarray]:
+def measured(settings: Settings, what: str, measure: Callable[[Problem, dict], dict]) -> dict[str, np.ndarray]:
     """The numbers that a figure needs from the final states, kept in the store after those states are removed.
 
     Args:

@@ -2,37 +2,26 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from fedlab_lite.algorithms import algorithm_defaults, algorithm_options, make_algorithm
 from fedlab_lite.data import PARTITIONS, which
 from fedlab_lite.engine import FUSIONS, GRAPHS, Channel
 from fedlab_lite.nn import model_defaults, model_options
-from fedlab_lite.util import InputError, choose
-from fedlab_lite.util.fields import (
-    LARGEST,
-    Allowed,
-    check_fields,
-    check_value,
-    checked,
-    like,
-    normal,
-    one_of,
-    ranged,
-    rules_of,
-)
+from fedlab_lite.util import InputError, choose, fields
+from fedlab_lite.util.fields import LARGEST, like, one_of, ranged, rules_of
 from fedlab_lite.util.jax_setup import PRECISIONS
 
 Options = tuple[tuple, ...]  # sorted pairs (name, value)
 
 
-def _options(kind: str, name: str, options: Any, known: Mapping[str, Allowed]) -> Options:
+def _options(kind: str, name: str, options: Any, known: Mapping[str, fields.Allowed]) -> Options:
     try:
         pairs = dict(options)
     except (TypeError, ValueError) as error:
         raise InputError(f"{kind}_options must be a dictionary, or pairs (name, value), got {options!r}") from error
-    return tuple(sorted(checked(f"{kind} {name}", pairs, known).items()))
+    return tuple(sorted(fields.checked(f"{kind} {name}", pairs, known).items()))
 
 
 @dataclass(frozen=True)
@@ -52,17 +41,13 @@ class Settings:
     dataset: str = "glyphs"  # embedded ('digits', 'textures', ...), published, or <name>.npz in FEDLAB_DATA
     partition: str = one_of("natural", *PARTITIONS)
     num_clients: int = ranged(20, 1)
-    unseen_clients: int = ranged(
-        0, 0
-    )  # clients, drawn at random, that do not train and join when the others are judged
+    unseen_clients: int = ranged(0, 0)  # clients, drawn at random, that do not train and join when others are judged
     classes_per_client: int = ranged(2, 1)  # for 'by_label' and 'by_class_cycle'
     alpha: float = ranged(0.5, 0, above=True)  # for 'dirichlet' and 'dirichlet_capped'
     train_size: int | None = ranged(None, 1)  # training rows over all clients; None: all available rows
     test_size: int | None = ranged(None, 1)
     common_test: bool = False  # every client is judged on all test rows
-    validation_size: float = ranged(
-        0.0, 0, 1, below=True
-    )  # share of every client's training rows that is held out, to tune by
+    validation_size: float = ranged(0.0, 0, 1, below=True)  # share of each client's training rows, held out to tune by
     judge_training: bool = False  # judge every client's model on its training rows as well: '<metric>_training'
     shared_size: int = ranged(0, 0)  # |D_s|, training rows held out as a set that all clients share, without labels
     shared_alpha: float = ranged(0.0, 0)  # their label mix: 0: that of the data; else drawn from Dir(shared_alpha)
@@ -73,23 +58,17 @@ class Settings:
     algorithm_options: Options = ()
     num_rounds: int = ranged(10, 0)  # T, communication rounds
     cohort_size: int | None = ranged(None, 1)  # |S_t|, clients per round; None: all
-    budgets: tuple[int, ...] = ranged(
-        (), 1, empty=True
-    )  # k_n, solver iterations that each client can afford; (): the model's max_iter
+    budgets: tuple[int, ...] = ranged((), 1, empty=True)  # k_n, each client's solver iterations; (): `max_iter`
     graph: str = one_of("", *GRAPHS, "")  # links between clients, without a server; '': a server
     num_edges: int | None = ranged(None, 1)  # of a 'random' graph; None: as many as the ring
     edge_probability: float | None = ranged(None, 0, 1, above=True)  # of a 'random' graph, in place of num_edges
     graph_seed: int = ranged(0, 0, LARGEST)  # draws a 'random' graph
     fusion: str = one_of("own", *FUSIONS)  # weights of clients in the average; 'own': the algorithm's
     message_clip: float | None = like(Channel, "clip")  # longest message, in L2 norm; None: no limit
-    message_noise: float | None = like(
-        Channel, "noise"
-    )  # Gaussian noise on messages, its standard deviation in units of message_clip
+    message_noise: float | None = like(Channel, "noise")  # std of Gaussian noise on messages, in units of message_clip
     precision: str = one_of("float32", *PRECISIONS)  # of matrix products on an accelerator, see `fl.setup`
     eval_every: int = ranged(1, 1)  # rounds between evaluations; the last round is always evaluated
-    seeds: tuple[int, ...] = ranged(
-        (0,), 0, LARGEST
-    )  # one trajectory per seed: it draws initial params, cohorts and the order of rows
+    seeds: tuple[int, ...] = ranged((0,), 0, LARGEST)  # a seed draws initial params, cohorts and the order of rows
 
     def __new__(cls, *values, **named):
         """Refuse unknown names here with `InputError`; the dataclass's own `__init__` would raise a `TypeError`."""
@@ -103,11 +82,11 @@ class Settings:
     def __post_init__(self):
         for kind, known in (("model", model_options), ("algorithm", algorithm_options)):
             name, options = getattr(self, kind), f"{kind}_options"
-            check_value(kind, name, str)
+            fields.check_value(kind, name, str)
             object.__setattr__(self, options, _options(kind, name, getattr(self, options), known(name)))
-        check_fields(self)
+        fields.check_fields(self)
         for name, allowed in rules_of(type(self)).items():
-            object.__setattr__(self, name, normal(getattr(self, name), allowed.hint))
+            object.__setattr__(self, name, fields.normal(getattr(self, name), allowed.hint))
         if not self.graph:
             object.__setattr__(self, "edge_probability", None)  # has no effect, so it is not part of a run's name
         which.check(self.dataset)
@@ -118,14 +97,11 @@ class Settings:
     def _check_clients(self) -> None:
         if self.unseen_clients >= self.num_clients:
             raise InputError(
-                f"unseen_clients is {self.unseen_clients} of {self.num_clients} clients; choose 0 to "
-                f"{self.num_clients - 1}, because at least one client must train"
+                f"unseen_clients is {self.unseen_clients} of {self.num_clients} clients; at least one client must train"
             )
         training = self.num_clients - self.unseen_clients
         if self.cohort_size is not None and self.cohort_size > training:
-            raise InputError(
-                f"cohort_size is {self.cohort_size}, but {training} clients train; use 1 to {training}, or None for all"
-            )
+            raise InputError(f"cohort_size is {self.cohort_size}, but {training} clients train; lower it, or use None")
         if self.budgets and len(self.budgets) != self.num_clients:
             raise InputError(
                 f"budgets are {list(self.budgets)}; set one number of solver iterations, 1 or more, for each of the "
@@ -156,16 +132,14 @@ class Settings:
         """
         always = {"dataset", "model", "algorithm", "num_clients", "num_rounds"}
         named = {
-            field.name: getattr(self, field.name)
-            for field in fields(self)
-            if field.name in always or (field.name != "seeds" and getattr(self, field.name) != field.default)
+            name: getattr(self, name)
+            for name in rules_of(type(self))
+            if name in always or (name != "seeds" and getattr(self, name) != getattr(type(self), name))
         }
         named["dataset"] = self.dataset.removeprefix("embedded:")  # the same rows under their full name
-        for kind, defaults in (
-            ("model_options", model_defaults(self.model)),
-            ("algorithm_options", algorithm_defaults(self.algorithm)),
-        ):
-            named[kind] = {name: value for name, value in getattr(self, kind) if value != defaults[name]}
+        for kind, defaults in (("model", model_defaults), ("algorithm", algorithm_defaults)):
+            options, default = f"{kind}_options", defaults(getattr(self, kind))
+            named[options] = {name: value for name, value in getattr(self, options) if value != default[name]}
         return json.dumps(named, sort_keys=True, separators=(",", ":"))
 
     def describe(self) -> str:

@@ -41,9 +41,7 @@ _META += ("precision", "executor", "clients_at_once")
 def path(name: str, kind: str) -> Path:
     """The path that `kind` ('npz', 'curves.npz', 'ckpt', 'state') of the run `name` is written to, in the store."""
     if "/" in kind or "\\" in kind:
-        raise InputError(
-            f"{kind!r} is part of a file's name in {files.runs_dir()}; use only letters, digits and dashes"
-        )
+        raise InputError(f"{kind!r} is part of a file's name in {files.runs_dir()}; use letters, digits and dashes")
     return files.runs_dir() / f"{name}.{kind}"
 
 

@@ -7,11 +7,9 @@ same trials again and reads their runs from the store. A search that was interru
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
-import optuna
-from optuna.distributions import FloatDistribution
-from optuna.trial import create_trial
 
 from fedlab_lite.algorithms import algorithm_options
 from fedlab_lite.engine import History
@@ -58,7 +56,7 @@ def tune(
     metric: str = "accuracy",
     seed: int = 0,
     progress: bool | None = None,
-) -> optuna.Study:
+) -> Any:
     """Search options of the algorithm for the largest `score`, by log-uniform draws and then Optuna's TPE.
 
     TPE begins after ten trials. Trials are scored on rows held out of the training rows, see `held_out`. Test rows have
@@ -87,10 +85,13 @@ def tune(
       >>> len(study.trials), 0.01 <= study.best_params["lr"] <= 0.1
       (2, True)
     """
+    import optuna
+
     for name, value, least in (("num_trials", num_trials, 1), ("batch", batch, 1), ("seed", seed, 0)):
         check_value(name, value, int, Range(least))
     settings = held_out(settings)
-    space = _distributions(settings, spaces)
+    ends = _ends(settings, spaces)
+    space = {name: optuna.distributions.FloatDistribution(*ends[name], log=True) for name in sorted(ends)}
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     study = optuna.create_study(direction="maximize")
     for first in range(0, num_trials, batch):
@@ -100,11 +101,12 @@ def tune(
         for params, history in zip(asked, histories, strict=True):
             about = {"diverged": any(history.diverged), "test": score(history, metric)}
             value = score(history, f"{metric}_validation")
-            study.add_trial(create_trial(params=params, distributions=space, value=value, user_attrs=about))
+            about = {"user_attrs": about, "distributions": space}
+            study.add_trial(optuna.trial.create_trial(params=params, value=value, **about))
     return study
 
 
-def _distributions(settings: Settings, spaces: Spaces) -> dict[str, FloatDistribution]:
+def _ends(settings: Settings, spaces: Spaces) -> dict[str, tuple[float, ...]]:
     options = algorithm_options(settings.algorithm)
     floats = [name for name, allowed in options.items() if allowed.hint in (float, float | None)]
     if not spaces:
@@ -113,15 +115,15 @@ def _distributions(settings: Settings, spaces: Spaces) -> dict[str, FloatDistrib
         choose(f"float option of algorithm {settings.algorithm}", name, floats)
         check_value(f"the range of {name}", ends, tuple[float, ...])
         if len(ends) != 2 or not 0 < ends[0] < ends[1] < math.inf:
-            raise InputError(
-                f"the range of {name} is {list(ends)}; use [low, high] with 0 < low < high (the search is logarithmic)"
-            )
+            raise InputError(f"the range of {name} is {list(ends)}; use [low, high] with 0 < low < high (log scale)")
         with_options(settings, **{name: ends[1]})  # raises now for an end that the algorithm does not accept
-    return {name: FloatDistribution(*map(float, spaces[name]), log=True) for name in sorted(spaces)}
+    return {name: tuple(map(float, ends)) for name, ends in spaces.items()}
 
 
-def _ask(before: optuna.Study, space: dict, batch: int, seed: int) -> list[dict[str, float]]:
+def _ask(before: Any, space: dict, batch: int, seed: int) -> list[dict[str, float]]:
     """The options of the next batch, drawn from the trials before it."""
+    import optuna
+
     own = int(np.random.SeedSequence([seed, len(before.trials)]).generate_state(1)[0])
     study = optuna.create_study(sampler=optuna.samplers.TPESampler(seed=own, **SAMPLER), direction="maximize")
     study.add_trials(before.trials)

@@ -55,9 +55,7 @@ def setup(
         try:
             jax.distributed.initialize(*group)
         except RuntimeError as error:
-            raise InputError(
-                f"the processes could not be connected ({error}); call setup() before the first JAX computation"
-            ) from error
+            raise InputError(f"processes could not connect ({error}); call setup() before JAX computes") from error
     chosen = config.jax_num_cpu_devices != -1 or "host_platform_device_count" in flags
     try:
         if devices or not chosen:
@@ -150,7 +148,5 @@ def _group(*given) -> tuple[str, int, int] | None:
     except ValueError as error:
         raise InputError(f"num_processes and process_id must be whole numbers, not {values[1:]}") from error
     if not 0 <= process_id < num_processes:
-        raise InputError(
-            f"process {process_id} of {num_processes} does not exist; processes are numbered 0 to {num_processes - 1}"
-        )
+        raise InputError(f"process {process_id} of {num_processes} does not exist; use 0 to {num_processes - 1}")
     return coordinator, num_processes, process_id

@@ -11,9 +11,8 @@ from helpers import KEY, Quadratic, ScalarModel, assert_equal, blobs, init, quad
 
 from fedlab_lite.algorithms import FedReCo, make_algorithm
 from fedlab_lite.algorithms.fedcr import divergence
-from fedlab_lite.algorithms.fedpac import head_shares
+from fedlab_lite.algorithms.fedpac import head_shares, simplex_minimum
 from fedlab_lite.algorithms.parts import distance, mean_gradient, measured, random_batch, reduced
-from fedlab_lite.algorithms.parts.simplex_qp import simplex_minimum
 from fedlab_lite.data import Federated
 from fedlab_lite.engine import Channel, ClientData, Problem, rows_of
 from fedlab_lite.nn import Gaussian

@@ -51,9 +51,7 @@ class TestEveryAlgorithm:
         assert largest_gap(adam, want) > 1e-3
 
     def test_says_so_of_an_optimizer_that_is_none(self, name):
-        with pytest.raises(
-            InputError, match=r"optimizer of \w+ is 'adam' \(str\); use an optax.GradientTransformation"
-        ):
+        with pytest.raises(InputError, match=r"optimizer of \w+ is 'adam' \(str\); use None, or one such as"):
             replace(plain(name), optimizer="adam")
 
     def test_has_no_optimizer_among_its_settings(self, name):
@@ -153,12 +151,12 @@ class TestFedOpt:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"optimizer": optax.adam}, "optimizer of FedAvg is <function adam .* use an optax.GradientTransformation"),
+        ({"optimizer": optax.adam}, "optimizer of FedAvg is <function adam .* use None, or one such as"),
         ({"optimizer": 0.1}, r"optimizer of FedAvg is 0.1 \(float\); use .* such as optax.adam\(1e-3\), or None"),
         ({"server_optimizer": "adam"}, r"server_optimizer of FedAvg is 'adam' \(str\)"),
         ({"optimizer": ADAM, "momentum": 0.9}, "momentum of FedAvg belongs to SGD, which `optimizer` replaces"),
         ({"optimizer": ADAM, "weight_decay": 0.1}, "weight_decay of FedAvg belongs to SGD"),
-        ({"optimizer": ADAM, "clip": 1.0}, "clip of FedAvg belongs to SGD.* with optax.chain"),
+        ({"optimizer": ADAM, "clip": 1.0}, "clip of FedAvg belongs to SGD.* use optax.chain"),
         ({"optimizer": ADAM, "lr_decay": 0.9}, "lr_decay of FedAvg belongs to SGD"),
     ],
 )

@@ -231,7 +231,7 @@ def test_natural_clients_of_roles():
 @pytest.mark.parametrize("partition", ["iid", "by_label", "dirichlet"])
 def test_sequences_are_divided_by_role(partition):
     with pytest.raises(
-        InputError, match=f"roles are sequences, which are split by role: partition is '{partition}', but must be"
+        InputError, match=f"roles are sequences, split by role: partition must be 'natural', not '{partition}'"
     ):
         federated("roles", partition=partition, num_clients=6, train_size=60)
 

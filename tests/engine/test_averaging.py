@@ -43,7 +43,7 @@ def test_the_papers_weak_devices_count_a_sixth():
     ("fusion", "size", "iterations", "message"),
     [
         ("iteration", [1, 1], [1, 1], "did you mean 'iterations'"),
-        ("iterations", [1, 1], [1, 0], "client 1 makes 0 iterations; it must make at least 1"),
+        ("iterations", [1, 1], [1, 0], "client 1 makes 0 iterations; make it at least 1"),
         ("iterations", [1, 1], [1, 2, 3], "3 numbers of iterations for 2 clients"),
     ],
 )

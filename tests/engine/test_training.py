@@ -124,7 +124,7 @@ def test_newcomers_of_an_algorithm_without_join():
             r"seeds must be of type tuple\[int, ...\], .*got 3 \(int\)",
         ),
         ("fedavg", {"num_rounds": 1, "seeds": ()}, r"seeds must be of type tuple\[int, ...\], not empty"),
-        ("fedavg", {"num_rounds": 1, "cohort_size": 6}, "cohort_size is 6 of 5 clients; choose 1 to 5, or None"),
+        ("fedavg", {"num_rounds": 1, "cohort_size": 6}, "cohort_size is 6 of 5 clients; use 1 to 5, or None"),
         ("fedavg", {"num_rounds": 1, "cohort_size": 0}, "cohort_size must be of type int . None, at least 1, got 0"),
         ("dec_fedavg", {"num_rounds": 1, "cohort_size": 3}, "all clients take part in each round of DecFedAvg"),
     ],
@@ -137,7 +137,7 @@ def test_trainings_that_cannot_be(name, options, words):
 def test_an_algorithm_that_is_none():
     with pytest.raises(InputError, match=r"algorithm is the class FedAvg; use an object: FedAvg\(\)"):
         train(blobs(), ALGORITHMS["fedavg"], num_rounds=1)
-    with pytest.raises(InputError, match=r"algorithm is 'fedavg', which is no Algorithm; use an object of a class"):
+    with pytest.raises(InputError, match=r"algorithm is 'fedavg', not an Algorithm; use an object of a class"):
         train(blobs(), "fedavg", num_rounds=1)
 
 
@@ -205,21 +205,21 @@ class NoDefault(nnx.Module):
 @pytest.mark.parametrize(
     ("module", "options", "words"),
     [
-        (NoInput.__call__, {}, "not a class of Flax NNX modules; derive it from flax.nnx.Module"),
+        (NoInput.__call__, {}, "not a class of Flax NNX modules; derive it from nnx.Module"),
         (dict, {}, "dict is not a class of Flax NNX modules"),
         (NoInput, {}, "NoInput lacks `input_shape` in __init__ and `rngs` in __init__"),
         (NoCall, {}, "NoCall lacks `__call__`"),
-        (NoFeatures, {}, r"neither `features` \(the length of its output\) nor `make_head`"),
+        (NoFeatures, {}, "neither `make_head` nor `features`, the length of its output"),
         (NoDefault, {}, "NoDefault needs a value for width"),
-        (NoDefault, {"width": 7}, r"gives features of shape \(1, 6\)"),
+        (NoDefault, {"width": 7}, r"gives features \(1, 6\)"),
         (Wide, {"widht": 3}, "did you mean 'width'"),
         (
             Dropping,
             {},
-            r"Dropping has an nnx.Dropout, self.then, .* key=None\) and use fedlab_lite.nn.layers.dropout",
+            r"Dropping keeps a Dropout, self.then, .* use fedlab_lite.nn.layers.dropout",
         ),
-        (DroppingLater, {}, r"has an nnx.Dropout, self.then.layers.1, "),
-        (Batched, {}, r"Batched has an nnx.BatchNorm, self.then, .* use fedlab_lite.nn.layers.GroupNorm"),
+        (DroppingLater, {}, r"keeps a Dropout, self.then.layers.1, "),
+        (Batched, {}, r"Batched keeps a BatchNorm, self.then, .* use GroupNorm"),
         (Counting, {}, r"Counting keeps a Variable, self.calls, but a model may keep only parameters"),
     ],
 )

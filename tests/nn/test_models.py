@@ -333,7 +333,7 @@ def test_a_head_that_does_not_fit_is_named(monkeypatch):
             return jnp.zeros((x.shape[0], 4))
 
     monkeypatch.setitem(MODELS, "odd", (Odd, {}))
-    with pytest.raises(InputError, match=r"'odd' gives features of shape \(1, 4\).* head does not accept"):
+    with pytest.raises(InputError, match=r"'odd' gives features \(1, 4\).* head rejects"):
         make_model("odd", FEMNIST, 10)
 
 

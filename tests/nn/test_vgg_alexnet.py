@@ -186,7 +186,7 @@ def test_rates_are_the_tables():
     [
         ("vgg11", CIFAR, {"split": "middle"}, "split of model vgg11 must be one of last, classifier, got 'middle'"),
         ("dnn", HARBOX, {"split": "clasifier"}, "did you mean 'classifier'"),
-        ("vgg11", HARBOX, {}, r"VGG11 needs pictures of shape \(height, width, colours\), not \(900,\)"),
+        ("vgg11", HARBOX, {}, r"VGG11 needs images of shape \(height, width, colours\), not \(900,\)"),
         ("alexnet", CIFAR, {"width": 0}, "width of model alexnet must be of type int, at least 1, got 0"),
         (
             "alexnet",
@@ -200,7 +200,7 @@ def test_rates_are_the_tables():
             {"dropout": -0.1},
             "dropout of model dnn must be of type float, at least 0 and below 1, got -0.1",
         ),
-        ("dnn", HARBOX, {"hidden": ()}, r"hidden = \(\) with split 'last' leaves no layer to share"),
+        ("dnn", HARBOX, {"hidden": ()}, r"hidden = \(\) and split = 'last' leave no layer to share"),
         ("dnn", HARBOX, {"hidden": (8,), "split": "classifier"}, "set at least 2 widths"),
         ("dnn", HARBOX, {"width": 8}, "unknown option"),
     ],

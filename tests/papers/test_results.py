@@ -44,10 +44,14 @@ def save(runs=RUNS, **changes):
     return results.save_figure(drawn(runs), *ITEM, **options | changes)
 
 
+def three(file):
+    return [file.with_suffix(suffix) for suffix in (".svg", ".png", ".json")]
+
+
 def test_the_json_has_the_fields_of_a_result():
     saved = save()
-    assert saved.json == files.figures_dir() / "fedeq" / f"{ITEM[1]}.json"
-    assert json.loads(saved.json.read_text()) == {
+    assert saved == files.figures_dir() / "fedeq" / f"{ITEM[1]}.json"
+    assert json.loads(saved.read_text()) == {
         "paper": "fedeq",
         "item": ITEM[1],
         "claim": presets.item(*ITEM)["claim"],
@@ -78,14 +82,14 @@ def test_the_json_has_the_fields_of_a_result():
             "package_version": "0.1.0",
         },
     }
-    assert saved.png.read_bytes().startswith(b"\x89PNG")
-    assert b"<svg" in saved.svg.read_bytes()
+    assert saved.with_suffix(".png").read_bytes().startswith(b"\x89PNG")
+    assert b"<svg" in saved.with_suffix(".svg").read_bytes()
 
 
 def test_the_same_result_gives_the_same_bytes():
-    first = [path.read_bytes() for path in save()[:3]]
+    first = [path.read_bytes() for path in three(save())]
     slower = {name: history(run.metrics["accuracy"], seconds=99.0) for name, run in RUNS.items()}
-    again = [path.read_bytes() for path in save(slower)[:3]]
+    again = [path.read_bytes() for path in three(save(slower))]
     assert first == again
     assert b"Date" not in first[0]
     assert f"v{mpl.__version__}".encode() not in first[0]
@@ -95,12 +99,12 @@ def test_the_same_result_gives_the_same_bytes():
 def test_another_result_has_its_own_provenance():
     save()
     other = {name: history(run.metrics["accuracy"] / 2, seconds=99.0) for name, run in RUNS.items()}
-    assert json.loads(save(other).json.read_text())["provenance"]["seconds"] == 198.0
+    assert json.loads(save(other).read_text())["provenance"]["seconds"] == 198.0
 
 
 def test_floats_have_six_digits_and_nan_is_null():
     metrics = {"a": {"mean": 1 / 3, "std": float("nan"), "n": 1}, "b": {"mean": 123456789.0, "std": 1e-9 / 3, "n": 1}}
-    content = json.loads(save(metrics=metrics).json.read_text())
+    content = json.loads(save(metrics=metrics).read_text())
     assert content["metrics"]["a"] == {"mean": 0.333333, "std": None, "n": 1}
     assert content["metrics"]["b"] == {"mean": 123457000.0, "std": 3.33333e-10, "n": 1}
 
@@ -114,22 +118,21 @@ def test_six_digits_are_stable(value):
 
 @pytest.mark.parametrize(("first", "second"), [("laptop", "quick"), ("paper", "laptop"), ("paper", "quick")])
 def test_a_larger_preset_is_never_replaced(first, second, capsys):
-    large = [path.read_bytes() for path in save(preset=first)[:3]]
+    large = [path.read_bytes() for path in three(save(preset=first))]
     small = save(preset=second)
-    assert small.json == files.drafts_dir() / second / "fedeq" / f"{ITEM[1]}.json"
-    assert f"larger preset '{first}'" in small.note
+    assert small == files.drafts_dir() / second / "fedeq" / f"{ITEM[1]}.json"
     assert f"larger preset '{first}'" in capsys.readouterr().out
-    assert [(files.figures_dir() / "fedeq" / path.name).read_bytes() for path in small[:3]] == large
+    assert [(files.figures_dir() / "fedeq" / path.name).read_bytes() for path in three(small)] == large
     assert (results.committed()[ITEM]["preset"], results.drafts()[ITEM]["preset"]) == (first, second)
     again = save(preset=first)
-    assert again.json.parent == files.figures_dir() / "fedeq"
+    assert again.parent == files.figures_dir() / "fedeq"
 
 
 def test_a_larger_preset_replaces_a_smaller_one():
     save(preset="quick")
     saved = save(preset="laptop")
-    assert saved.json.parent == files.figures_dir() / "fedeq"
-    assert results.read_result(saved.json)["preset"] == "laptop"
+    assert saved.parent == files.figures_dir() / "fedeq"
+    assert results.read_result(saved)["preset"] == "laptop"
 
 
 @pytest.mark.parametrize(
@@ -151,7 +154,7 @@ def test_what_is_not_said_comes_from_the_runs_and_the_paper():
     saved = results.save_figure(
         drawn(RUNS), *ITEM, verdict=YES, preset="quick", metrics=style.summary(RUNS), histories=RUNS
     )  # fmt: skip
-    result = results.read_result(saved.json)
+    result = results.read_result(saved)
     assert result["claim"] == presets.item(*ITEM)["claim"]
     assert (result["data_source"], result["seeds"], result["parameters"]) == ("made by a test", [0, 1], {})
     assert [row["name"] for row in result["published"]] == ["accuracy_gap", "size_reduction_percent"]
@@ -181,7 +184,7 @@ def test_figures_folder_that_cannot_be_written(folders):
 
 def test_read_only_figures_folder(monkeypatch):
     """Root may write anywhere, so the refusal is simulated where the system would make it."""
-    before = [path.read_bytes() for path in save()[:3]]
+    before = [path.read_bytes() for path in three(save())]
 
     def refuse(*args, **kwargs):
         raise OSError(30, "Read-only file system")
@@ -195,14 +198,14 @@ def test_read_only_figures_folder(monkeypatch):
 
 
 def test_a_damaged_result_is_named():
-    file = save().json
+    file = save()
     file.write_text("{")
     with pytest.raises(CorruptFileError, match=f"{ITEM[1]}.json is not a result"):
         save()
 
 
 def test_without_runs_the_provenance_is_this_machine():
-    provenance = results.read_result(save(histories=None).json)["provenance"]
+    provenance = results.read_result(save(histories=None))["provenance"]
     assert provenance["seconds"] is None
     assert "jax" in provenance["versions"]
 
@@ -210,8 +213,8 @@ def test_without_runs_the_provenance_is_this_machine():
 def test_one_seed_has_no_spread():
     alone = {"mlp": history(RUNS["mlp"].metrics["accuracy"][:1], seeds=(0,))}
     saved = save(alone, seeds=(0,))
-    assert json.loads(saved.json.read_text())["metrics"] == {"mlp": {"mean": 60.0, "std": None, "n": 1}}
-    assert report.numbers(results.read_result(saved.json)) == [("mlp", "60", "70")]
+    assert json.loads(saved.read_text())["metrics"] == {"mlp": {"mean": 60.0, "std": None, "n": 1}}
+    assert report.numbers(results.read_result(saved)) == [("mlp", "60", "70")]
 
 
 def test_stored_runs_are_kept_beside_the_figure():
@@ -229,7 +232,7 @@ def test_stored_runs_are_kept_beside_the_figure():
 
     both = save({"one": runs["one"], "two": runs["two"]}, histories=runs)
     assert lie() == {*run_names(runs["one"]), *run_names(runs["two"])}
-    assert json.loads(both.json.read_text())["runs"] == sorted(lie())
+    assert json.loads(both.read_text())["runs"] == sorted(lie())
     save({"one": runs["one"]}, histories={"one": runs["one"]})
     assert lie() == {*run_names(runs["one"])}
 
@@ -237,7 +240,7 @@ def test_stored_runs_are_kept_beside_the_figure():
 def test_without_commit_nothing_is_written_to_figures(monkeypatch):
     monkeypatch.delenv("FEDLAB_COMMIT")
     saved = save(preset="paper")
-    assert saved.json == files.drafts_dir() / "paper" / "fedeq" / f"{ITEM.stem}.json"
+    assert saved == files.drafts_dir() / "paper" / "fedeq" / f"{ITEM.stem}.json"
     assert [path.name for path in files.figures_dir().iterdir()] == ["drafts"]
 
 
@@ -245,17 +248,16 @@ def test_the_verdict_stands_on_the_figure():
     assert "laptop · stand-in · agrees here" not in [
         text.get_text() for text in drawn(RUNS).texts
     ]  # nor does the stamp stay there
-    first, other = (
-        save(preset="laptop", verdict=Verdict(kind, "why")).png.read_bytes() for kind in ("agrees", "undecided")
-    )
+    verdicts = [Verdict(kind, "why") for kind in ("agrees", "undecided")]
+    first, other = (save(preset="laptop", verdict=each).with_suffix(".png").read_bytes() for each in verdicts)
     assert first != other
 
 
 def test_a_failure_leaves_no_other_verdict(monkeypatch):
     """Not in the draft; what is committed is an older result, whose hash tells."""
-    committed = save().json.read_bytes()
+    committed = save().read_bytes()
     monkeypatch.delenv("FEDLAB_COMMIT")
-    draft = save().json
+    draft = save()
     assert results.save_failure(ITEM, "quick", {"lr": float("nan")}, "ValueError: no") == draft
     result = results.read_result(draft)
     assert (result["outcome"], result["reason"]) == ("undecided", "the notebook failed: ValueError: no")
@@ -264,7 +266,7 @@ def test_a_failure_leaves_no_other_verdict(monkeypatch):
 
 
 def test_what_is_older_than_its_notebook_says_so():
-    file = save().json
+    file = save()
     assert not results.is_stale(results.read_result(file))
     results.mark_stale(ITEM)
     assert "stale" not in results.read_result(file)

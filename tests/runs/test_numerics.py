@@ -132,7 +132,7 @@ def test_doubled_channel_noise_trips_the_guard(copy):
 @pytest.mark.parametrize(
     ("file", "old", "new", "part"),
     [
-        ("engine/averaging.py", "share = share /", "share = 2 * share /", "engine"),
+        ("engine/averaging.py", "asarray(share /", "asarray(2 * share /", "engine"),
         ("algorithms/fedrep.py", "optax.tree.sub(trained, theta)", "trained", "algorithm fedrep"),
         ("nn/mlp.py", "nnx.relu(layer(z))", "layer(z)", "model mlp"),
         ("data/partition.py", "rng.permutation(", "np.sort(", "data"),

@@ -198,11 +198,11 @@ show(*said, jax.device_count(), process_allgather(np.array(jax.process_index() +
         ({"coordinator": "host:1"}, "set FEDLAB_NUM_PROCESSES and FEDLAB_PROCESS_ID too"),
         (
             {"coordinator": "host:1", "num_processes": 2, "process_id": 2},
-            "process 2 of 2 does not exist; processes are numbered 0 to 1",
+            "process 2 of 2 does not exist; use 0 to 1",
         ),
         (
             {"coordinator": "host:1", "num_processes": 2, "process_id": 0},
-            "call setup\\(\\) before the first JAX computation",
+            "call setup\\(\\) before JAX computes",
         ),
     ],
 )

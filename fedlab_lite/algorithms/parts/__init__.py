@@ -3,8 +3,8 @@
 An algorithm calls these, so that its own file stays readable beside the paper's pseudo-code.
 """
 
+from fedlab_lite.algorithms.parts.consensus import distance, features_of, mean_gradient, measured, random_batch, reduced
 from fedlab_lite.algorithms.parts.distillation import SHARES, check_shared_set, distill, distillation_round
-from fedlab_lite.algorithms.parts.feature_distance import distance, features_of, measured
 from fedlab_lite.algorithms.parts.gossip import (
     MIXING,
     Decentralised,
@@ -18,5 +18,3 @@ from fedlab_lite.algorithms.parts.gossip import (
 )
 from fedlab_lite.algorithms.parts.personal_head import PartialPersonalisation, alternate, body_round
 from fedlab_lite.algorithms.parts.server import server_start, server_step
-from fedlab_lite.algorithms.parts.simplex_qp import simplex_minimum
-from fedlab_lite.algorithms.parts.svrg import mean_gradient, random_batch, reduced

@@ -79,13 +79,10 @@ def check_graph(algorithm: Algorithm, problem: Problem) -> None:
     A device sends the same message to all its neighbours. So bytes are those of one link, up and down alike.
     """
     if problem.graph is None:
-        raise InputError(
-            f"{type(algorithm).__name__} has no server and needs a graph; set `graph`, for example to 'ring'"
-        )
+        raise InputError(f"{type(algorithm).__name__} has no server and needs a graph; set `graph`, such as 'ring'")
     if problem.graph.num_clients != problem.num_clients:
         raise InputError(
-            f"the graph has {problem.graph.num_clients} clients, but the data have {problem.num_clients}; "
-            "make a graph of as many clients as the data have"
+            f"the graph has {problem.graph.num_clients} clients, the data have {problem.num_clients}; they must agree"
         )
     check_mixing(problem.graph.neighbour_mean)
 

@@ -18,9 +18,7 @@ def server_start(algorithm: Any, params: Any) -> dict:
     return {} if optimizer is None else {"server": optimizer.init(params)}
 
 
-def server_step(
-    algorithm: Any, problem: Problem, at: RoundContext, state: dict, params: Any, change: Any
-) -> tuple[Any, dict]:
+def server_step(algorithm: Any, problem: Problem, at: RoundContext, state: dict, params, change) -> tuple[Any, dict]:
     """The params after a round with the clients' mean change `change`, and the entry 'server'.
 
     Without an optimiser, the change is added to the params. With one, minus the change is its gradient ("Adaptive
