@@ -1,66 +1,23 @@
 """Convolution, pooling and normalisation layers that stay fast under `vmap` and `scan`.
 
-XLA's CPU convolution loses most of its speed inside `lax.scan`, `lax.map` and `while_loop`. Under `vmap` over
-per-client weights it becomes a grouped convolution, which is slower still. Here a convolution is `k*k` shifted slices
-side by side and one matrix product. This has the speed of a matrix product in all of these cases. No layer has state:
-normalisation is per sample, so a client holds nothing but parameters.
+Convolutions are those of `nn/convolution.py`. No layer has state: normalisation is per sample, so a client holds
+nothing but parameters.
 """
 
 from collections.abc import Callable
-from functools import partial, reduce
+from functools import reduce
 
 import jax
 import jax.numpy as jnp
 from flax import nnx
 
 from fedlab_lite.nn import winograd
+from fedlab_lite.nn.convolution import conv2d, pad_same, shifts
 from fedlab_lite.util import InputError
 
 HE_NORMAL = nnx.initializers.he_normal()
 
 MaybeArray = jax.Array | None
-
-
-def _same_padding(size: int, window: int, stride: int) -> tuple[int, int]:
-    """The padding before and after an axis that makes the output ceil(size / stride) long (TensorFlow's SAME)."""
-    total = max((-(-size // stride) - 1) * stride + window - size, 0)
-    return total // 2, total - total // 2
-
-
-def _pad_same(x: jax.Array, axis: int, size: int, stride: int, fill: float) -> jax.Array:
-    pads = [(0, 0)] * x.ndim
-    pads[axis] = _same_padding(x.shape[axis], size, stride)
-    return jnp.pad(x, pads, constant_values=fill)
-
-
-def _shifts(x: jax.Array, axis: int, size: int, stride: int) -> list[jax.Array]:
-    """The `size` shifted views of an axis, every `stride`-th entry of each."""
-    last = (x.shape[axis] - size) // stride * stride
-    return [jax.lax.slice_in_dim(x, i, i + last + 1, stride, axis) for i in range(size)]
-
-
-@partial(jax.jit, static_argnames=("stride", "padding"))  # equal layers of a network are traced once
-def conv2d(x: jax.Array, kernel: jax.Array, *, stride: int = 1, padding: str = "SAME") -> jax.Array:
-    """Convolution of `x [B, H, W, C]` with `kernel [k, k, C, out]`; equals `lax.conv_general_dilated` (NHWC, HWIO).
-
-    Example:
-      >>> conv2d(jnp.ones((1, 4, 4, 1)), jnp.ones((3, 3, 1, 1)))[0, 1, :, 0].tolist()
-      [6.0, 9.0, 9.0, 6.0]
-    """
-
-    def im2col(x, kernel):
-        size, _, channels, out = kernel.shape
-        if padding == "SAME":
-            x = _pad_same(_pad_same(x, 1, size, stride, 0.0), 2, size, stride, 0.0)
-        rows = _shifts(x, 1, size, stride)
-        patches = jnp.concatenate([patch for row in rows for patch in _shifts(row, 2, size, stride)], axis=-1)
-        product = patches.reshape(-1, size * size * channels) @ kernel.reshape(-1, out)
-        return product.reshape(*patches.shape[:3], out)
-
-    if stride > 1 or not winograd.pays(x.shape, kernel.shape):
-        return im2col(x, kernel)
-    # the choice is made when the program is lowered, by the platform that it is lowered for
-    return jax.lax.platform_dependent(x, kernel, cpu=partial(winograd.conv2d, padding=padding), default=im2col)
 
 
 def max_pool(x: jax.Array, size: int = 2, stride: int = 2, padding: str = "VALID") -> jax.Array:
@@ -75,14 +32,14 @@ def max_pool(x: jax.Array, size: int = 2, stride: int = 2, padding: str = "VALID
     """
     for axis in (1, 2):
         if padding == "SAME":
-            x = _pad_same(x, axis, size, stride, -jnp.inf)
+            x = pad_same(x, axis, size, stride, -jnp.inf)
         if size == stride:
             windows = x.shape[axis] // size
             x = jax.lax.slice_in_dim(x, 0, windows * size, axis=axis)
             x = x.reshape(*x.shape[:axis], windows, size, *x.shape[axis + 1 :])
             entries = winograd.unstack(x, axis + 1)
         else:
-            entries = _shifts(x, axis, size, stride)
+            entries = shifts(x, axis, size, stride)
         x = reduce(_larger, entries)
     return x
 

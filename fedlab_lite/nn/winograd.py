@@ -76,7 +76,7 @@ def pays(x_shape: tuple[int, ...], kernel_shape: tuple[int, ...]) -> bool:
 
 
 def conv2d(x: jax.Array, kernel: jax.Array, *, padding: str = "SAME") -> jax.Array:
-    """Compute `layers.conv2d` at stride 1 with a kernel of 3x3 or 5x5.
+    """Compute `convolution.conv2d` at stride 1 with a kernel of 3x3 or 5x5.
 
     Samples are taken in blocks that fit into one core's cache. The transformed input is computed again for the gradient
     instead of stored. JAX derives the gradient itself: every step is a sum, a slice or a matrix product.
