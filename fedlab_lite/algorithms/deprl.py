@@ -11,21 +11,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-<<<<<<< HEAD
-from fedlab_lite.algorithms.parts import (
-    MIXING,
-    PartialPersonalisation,
-    alternate,
-    check_matrix,
-    disagreement,
-    mean_gradient,
-    mean_of,
-    mixed,
-    project_all,
-)
-=======
 from fedlab_lite.algorithms import parts
->>>>>>> thinner
 from fedlab_lite.engine import ClientData, Models, Problem, RoundContext
 from fedlab_lite.util.fields import one_of, ranged
 
@@ -117,18 +103,18 @@ class DePRL(parts.PartialPersonalisation):
         return super().join(problem, state | {"theta": parts.mean_of(state["thetas"])}, key)
 
     def monitor(self, problem: Problem, state: dict) -> dict[str, jax.Array]:
-<<<<<<< HEAD
         """The curves of consensus and stationarity.
 
         'consensus': ||phi_i - mean phi||; 'consensus_error': its square, whose mean is in (10); 'stationarity': M(k).
         """
-        gap = disagreement(state["thetas"])
+        gap = parts.disagreement(state["thetas"])
         found = {"consensus": gap, "consensus_error": jnp.square(gap)}
         return found | ({"stationarity": self.stationarity(problem, state)} if self.measures == "theorem" else {})
 
     def partial_gradients(self, problem: Problem, data: ClientData, key: jax.Array, head: dict, phi: dict) -> dict:
         """The gradients of F_i with respect to phi and theta_i, over all rows of the worker."""
-        return mean_gradient(lambda at, batch: problem.loss(at, batch)[0], {"representation": phi, "head": head}, data)
+        params = {"representation": phi, "head": head}
+        return parts.mean_gradient(lambda at, batch: problem.loss(at, batch)[0], params, data)
 
     def stationarity(self, problem: Problem, state: dict) -> jax.Array:
         """The number M(k) of eq. (10), with the partial gradients of (8) at the mean of all phi_i.
@@ -136,14 +122,11 @@ class DePRL(parts.PartialPersonalisation):
         Both gradients are at the heads after round k. In (10), that by phi is at the heads of the next round. With
         passes, tau is the number of passes for the head per pass for phi.
         """
-        phi, everyone = mean_of(state["thetas"]), problem.everyone(jax.random.key(0))  # nothing is drawn with this key
+        phi = parts.mean_of(state["thetas"])
+        everyone = problem.everyone(jax.random.key(0))  # nothing is drawn with this key
         found = self.for_cohort(problem, self.partial_gradients, everyone, state["heads"], shared=(phi,))
-        by_phi, by_theta = (optax.tree.norm(mean_of(found[part]), squared=True) for part in ("representation", "head"))
+        means = (parts.mean_of(found[part]) for part in ("representation", "head"))
+        by_phi, by_theta = (optax.tree.norm(mean, squared=True) for mean in means)
         tau = (self.head_steps or self.head_epochs) / (self.steps or self.epochs)
-        error = jnp.square(disagreement(state["thetas"])).mean()
+        error = jnp.square(parts.disagreement(state["thetas"])).mean()
         return by_phi + self.head_lr * tau / self.lr * by_theta + error
-=======
-        """The curves 'consensus', ||phi_i - mean phi||, and 'consensus_error', its square, whose mean is in (10)."""
-        gap = parts.disagreement(state["thetas"])
-        return {"consensus": gap, "consensus_error": jnp.square(gap)}
->>>>>>> thinner
