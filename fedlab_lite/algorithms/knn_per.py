@@ -10,7 +10,7 @@ import numpy as np
 from fedlab_lite.algorithms.fedavg import FedAvg
 from fedlab_lite.engine import ClientData, Models, Problem, in_chunks
 from fedlab_lite.util import InputError
-from fedlab_lite.util.fields import one_of, ranged
+from fedlab_lite.util.fields import ranged
 
 
 @jax.tree_util.register_dataclass
@@ -23,7 +23,6 @@ class NearestNeighbours:
     """
 
     k: int = field(metadata={"static": True})
-    distance: str = field(metadata={"static": True})
     mix: float
 
     def __call__(self, problem: Problem, params: dict, train: ClientData) -> Callable:
@@ -47,8 +46,7 @@ class NearestNeighbours:
             gaps = jnp.sum(queries**2, -1)[:, None] - 2 * queries @ stored.T + squares
             gaps = jnp.where(keep, jnp.maximum(gaps, 0), jnp.inf)
             closeness, nearest = jax.lax.top_k(-gaps, self.k)
-            length = jnp.sqrt(-closeness) if self.distance == "euclidean" else -closeness / queries.shape[-1]
-            weight = jax.nn.softmax(-length)  # exp(-d), normalised, without underflow
+            weight = jax.nn.softmax(-jnp.sqrt(-closeness))  # exp(-d), normalised, without underflow
             return jnp.einsum("pk,pkc->pc", weight, jax.nn.one_hot(labels[nearest], problem.data.num_classes))
 
         def answer(x):
@@ -65,11 +63,10 @@ class KNNPer(FedAvg):
     """FedAvg, judged with a mixture of the global model's answer and the client's k nearest training rows, eq. (5)-(7).
 
     FeDEQ's code takes k = 10, plain Euclidean distances, and a mixture of equal halves. kNN-Per's own code squares the
-    distances and divides by the dimension ('squared').
+    distances and divides by the dimension.
     """
 
     k: int = ranged(10, 1)  # neighbours that vote
-    distance: str = one_of("euclidean", "squared")  # squared: per dimension
     mix: float = ranged(0.5, 0, 1)  # lambda, weight of the neighbours
 
     def check(self, problem: Problem) -> None:
@@ -81,7 +78,7 @@ class KNNPer(FedAvg):
             )
 
     def predictor(self) -> Callable:
-        return NearestNeighbours(self.k, self.distance, self.mix)
+        return NearestNeighbours(self.k, self.mix)
 
     def other_models(self, problem: Problem, state: dict, key: jax.Array) -> dict[str, Models]:
         return {"global": self.models(problem, state, key)}

@@ -90,9 +90,7 @@ def _size(text: str) -> tuple[int, int]:
 def add_arguments(sub: argparse.ArgumentParser) -> None:
     """Add the arguments of `fedlab data` to a parser."""
     sub.add_argument("action", choices=("status", "fetch", "check", "import"))
-    sub.add_argument(
-        "name", nargs="?", metavar="NAME|FILE", help="a data set, .npz file (check), table or folder (import)"
-    )
+    sub.add_argument("name", nargs="?", metavar="NAME|FILE", help="data set, .npz (check), table or folder (import)")
     about = (
         "A .csv or .parquet with one row per sample, or a folder with one folder of images per class (or train/ and "
         "test/ with such folders), becomes NAME.npz: x_train, y_train, x_test, y_test, and owner_train, owner_test."

@@ -11,6 +11,7 @@ from fedlab_lite.util import InputError
 from fedlab_lite.util.fields import Count, Positive, Seed, checks_arguments
 
 Indices = list[np.ndarray]
+Parts = tuple[Indices, Indices]  # of training and of test rows, one array per client
 
 
 def check_classes(num_clients: int, classes_per_client: int, num_classes: int, held: int, least: int) -> None:
@@ -20,8 +21,7 @@ def check_classes(num_clients: int, classes_per_client: int, num_classes: int, h
     """
     if classes_per_client > num_classes:
         raise InputError(
-            f"classes_per_client is {classes_per_client}, but there are {num_classes} classes; "
-            f"choose 1 to {num_classes}"
+            f"classes_per_client is {classes_per_client} of {num_classes} classes; choose 1 to {num_classes}"
         )
     if held < num_classes:
         raise InputError(
@@ -44,7 +44,7 @@ def apportion(weights: np.ndarray, total: int) -> np.ndarray:
 
 
 @checks_arguments
-def iid(y_train: np.ndarray, y_test: np.ndarray, num_clients: Count, *, seed: Seed) -> tuple[Indices, Indices]:
+def iid(y_train: np.ndarray, y_test: np.ndarray, num_clients: Count, *, seed: Seed) -> Parts:
     """Split at random into equal parts, whose sizes differ by at most one.
 
     >>> train, test = iid(np.zeros(7), np.zeros(3), 3, seed=0)
@@ -62,7 +62,7 @@ def iid(y_train: np.ndarray, y_test: np.ndarray, num_clients: Count, *, seed: Se
 @checks_arguments
 def by_label(
     y_train: np.ndarray, y_test: np.ndarray, num_clients: Count, classes_per_client: Count, *, seed: Seed
-) -> tuple[Indices, Indices]:
+) -> Parts:
     """Give each client exactly `classes_per_client` distinct classes (FeDEQ, Sec. V-A1; there "p classes").
 
     Each of the C classes has num_clients * p / C holders. Where this is no integer, random classes have one holder
@@ -115,7 +115,7 @@ def _deal(num_classes: int, num_clients: int, classes_per_client: int, rng: np.r
 @checks_arguments
 def by_class_cycle(
     y: np.ndarray, num_clients: Count, classes_per_client: Count, *, seed: Seed, rows: tuple[int, int] | None = None
-) -> tuple[Indices, Indices]:
+) -> Parts:
     """FedReCo's partition: client c holds the classes (c + j) mod C, j < `classes_per_client`; all have equal size.
 
     Published training and test rows are pooled in `y [n]`. A client has equally many rows of each of its classes, to
@@ -175,7 +175,7 @@ def dirichlet(
     seed: Seed,
     min_size: int = 10,
     max_draws: int = 100,
-) -> tuple[Indices, Indices]:
+) -> Parts:
     """Divide each class in proportions drawn from Dir(alpha), the same in train and test (Hsu et al. 2019).
 
     A small `alpha` gives few classes per client, a large one is nearly iid. Proportions are drawn again until each
@@ -214,9 +214,7 @@ def deal(y: np.ndarray, classes: np.ndarray, counts: np.ndarray, rng: np.random.
 
 
 @checks_arguments
-def natural(
-    owner_train: np.ndarray, owner_test: np.ndarray, num_clients: Count, *, seed: Seed
-) -> tuple[Indices, Indices]:
+def natural(owner_train: np.ndarray, owner_test: np.ndarray, num_clients: Count, *, seed: Seed) -> Parts:
     """Draw `num_clients` recorded writers or roles that have training and test samples; each is one client, in order.
 
     >>> natural(np.array([7, 8, 7]), np.array([8, 7, 7]), 2, seed=0)[0]

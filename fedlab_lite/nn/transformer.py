@@ -86,14 +86,9 @@ class UTLayers(nnx.Module):
         if width % heads:
             raise InputError(f"width {width} cannot be divided among {heads} heads; choose a multiple of {heads}")
         normal = nnx.initializers.variance_scaling(2 / math.sqrt(count), "fan_in", "truncated_normal", batch_axis=0)
-        weights = {
-            "qkv": (width, 3 * width),
-            "out": (width, width),
-            "up": (width, 4 * width),
-            "down": (4 * width, width),
-        }
-        arrays = {name: normal(rngs.params(), (count, *shape)) for name, shape in weights.items()}
-        arrays |= {f"{name}_bias": jnp.zeros((count, shape[1])) for name, shape in weights.items()}
+        sizes = {"qkv": (width, 3 * width), "out": (width, width), "up": (width, 4 * width), "down": (4 * width, width)}
+        arrays = {name: normal(rngs.params(), (count, *shape)) for name, shape in sizes.items()}
+        arrays |= {f"{name}_bias": jnp.zeros((count, shape[1])) for name, shape in sizes.items()}
         arrays |= {name: jnp.ones((count, width)) for name in ("scale1", "scale2")}
         arrays |= {name: jnp.zeros((count, width)) for name in ("offset1", "offset2")}
         self.params = nnx.Dict({name: nnx.Param(array) for name, array in arrays.items()})

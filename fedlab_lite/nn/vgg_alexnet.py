@@ -246,8 +246,6 @@ class DNN(_Network):
     ):
         own = 1 if split == "last" else 2
         if len(hidden) < own:
-            raise InputError(
-                f"hidden = {hidden} and split = {split!r} leave no layer to share; set {own} widths or more"
-            )
+            raise InputError(f"hidden = {hidden} and split = {split!r} leave none to share; set at least {own} widths")
         rates = [0.0, *[dropout] * (len(hidden) - 1), 0.0]
         super().__init__([prod(input_shape), *hidden], rates, own, rngs=rngs)

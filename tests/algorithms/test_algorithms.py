@@ -219,8 +219,6 @@ class TestNearestNeighbours:
         np.testing.assert_allclose(self.answer(0, k=2, mix=1.0), [0.6457, 0.3543], atol=1e-4)
         np.testing.assert_allclose(self.answer(0, k=2, mix=0.5), [0.5728, 0.4272], atol=1e-4)
         np.testing.assert_allclose(self.answer(1, k=1, mix=1.0), [0.0, 1.0], atol=1e-6)
-        # squared: 0.04 and 0.64: 1 / (1 + e^-0.6) as well; the third, at 7.84, counts little
-        np.testing.assert_allclose(self.answer(0, k=3, mix=1.0, distance="squared")[0], 0.6457, atol=1e-3)
 
     def test_padding_never_votes(self):
         np.testing.assert_allclose(self.answer(0, k=4, mix=1.0), self.answer(0, k=3, mix=1.0))
@@ -370,7 +368,6 @@ def test_fedeq_duals_start_random_and_small(problem):
         ("fedeq", {"start": "home"}, "start of algorithm fedeq must be one of received, own"),
         ("knn_per", {"k": 0}, "k of algorithm knn_per must be .* at least 1, got 0"),
         ("knn_per", {"mix": 1.5}, "mix of algorithm knn_per must be .* 0 to 1, got 1.5"),
-        ("knn_per", {"distance": "cosine"}, "distance of algorithm knn_per must be one of"),
     ],
 )
 def test_bad_hyper_parameters(name, options, message):

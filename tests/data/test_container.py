@@ -361,7 +361,7 @@ def test_a_cycle_of_classes_pools_training_and_test_samples(folders):
         ({"train_size": 80}, "can have at most 10 samples each, not 8 for training and 3"),
         ({"shared_size": 10}, "allows no common_test and no shared_size; leave them out"),
         ({"common_test": True}, "allows no common_test"),
-        ({"classes_per_client": 11}, "classes_per_client is 11, but there are 10 classes"),
+        ({"classes_per_client": 11}, "classes_per_client is 11 of 10 classes"),
         ({"num_clients": 60}, "training and 1 test rows per client are too few"),
     ):
         with pytest.raises(InputError, match=message):
@@ -407,7 +407,7 @@ def test_owners_in_an_npz_allow_natural(folders):
         ({"test_size": 0}, "test_size must be .*at least 1, got 0"),
         ({"train_size": 100_000}, r"glyphs: train_size \(of 5 clients\) is 100000, but there are"),
         ({"dataset": "textures", "train_size": 10}, "'natural' is not possible. Use partition 'dirichlet'"),
-        ({"partition": "by_label", "classes_per_client": 63}, "classes_per_client is 63, but there are 62"),
+        ({"partition": "by_label", "classes_per_client": 63}, "classes_per_client is 63 of 62"),
         ({"partition": "dirichlet", "alpha": 0}, "alpha must be .*above 0, got 0"),
     ],
 )

@@ -260,13 +260,13 @@ def test_no_clients(call):
     [
         (lambda: iid(Y, Y, 41, seed=0), "41 clients cannot share 40 training samples"),
         (lambda: iid(Y, Y[:5], 6, seed=0), "6 clients cannot share 5 test samples"),
-        (lambda: by_label(Y, Y, 5, 5, seed=0), "classes_per_client is 5, but there are 4 classes; choose 1 to 4"),
+        (lambda: by_label(Y, Y, 5, 5, seed=0), "classes_per_client is 5 of 4 classes; choose 1 to 4"),
         (lambda: by_label(Y, Y, 5, 0, seed=0), "classes_per_client must be of type int, at least 1, got 0"),
         (lambda: by_label(Y, Y, 1, 3, seed=0), "hold 3 of 4 classes .* at least 2 clients"),
         (lambda: by_label(Y, Y, 60, 2, seed=0), "class 0 has 10 training samples for 30 clients with that class"),
         (
             lambda: by_class_cycle(Y, 5, 5, seed=0),
-            "classes_per_client is 5, but there are 4 classes; choose 1 to 4",
+            "classes_per_client is 5 of 4 classes; choose 1 to 4",
         ),
         (lambda: by_class_cycle(Y, 5, 0, seed=0), "classes_per_client must be of type int, at least 1, got 0"),
         (lambda: by_class_cycle(Y, 2, 2, seed=0), "2 clients .* hold 3 of 4 classes .* or at least 3 clients"),

@@ -200,7 +200,7 @@ def test_rates_are_the_tables():
             {"dropout": -0.1},
             "dropout of model dnn must be of type float, at least 0 and below 1, got -0.1",
         ),
-        ("dnn", HARBOX, {"hidden": ()}, r"hidden = \(\) and split = 'last' leave no layer to share"),
+        ("dnn", HARBOX, {"hidden": ()}, r"hidden = \(\) and split = 'last' leave none to share"),
         ("dnn", HARBOX, {"hidden": (8,), "split": "classifier"}, "set at least 2 widths"),
         ("dnn", HARBOX, {"width": 8}, "unknown option"),
     ],
