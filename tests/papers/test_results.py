@@ -78,6 +78,7 @@ def test_the_json_has_the_fields_of_a_result():
         "provenance": {
             "versions": {"jax": "1", "fedlab_lite": "0.1.0"},
             "device": "1 x abacus",
+            "precision": "float32",
             "seconds": 4.0,
             "package_version": "0.1.0",
         },
@@ -157,7 +158,7 @@ def test_what_is_not_said_comes_from_the_runs_and_the_paper():
     result = results.read_result(saved)
     assert result["claim"] == presets.item(*ITEM)["claim"]
     assert (result["data_source"], result["seeds"], result["parameters"]) == ("made by a test", [0, 1], {})
-    assert [row["name"] for row in result["published"]] == ["accuracy_gap", "size_reduction_percent"]
+    assert [row["name"] for row in result["published"]] == ["accuracy_difference", "size_reduction_percent"]
 
 
 def test_unknown_items():
