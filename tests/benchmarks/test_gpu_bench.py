@@ -19,7 +19,10 @@ def small(name):
 @pytest.mark.filterwarnings("ignore")  # PyTorch's deprecations are its own
 @pytest.mark.parametrize("name", ["cnn", "resnet20", "deq_resnet_s"])
 def test_a_round_in_pytorch_is_our_round(monkeypatch, name):
-    """PyTorch's group norm on a CPU loses three digits where the mean is large, so it is computed in double here."""
+    """PyTorch's group norm on a CPU loses three digits where the mean is large, so it is computed in double here.
+
+    The solver takes all of its iterations: rounding decides whether a residual is just below the tolerance.
+    """
     torch = pytest.importorskip("torch", reason="PyTorch is not installed")
     import gpu_torch
 
@@ -28,8 +31,11 @@ def test_a_round_in_pytorch_is_our_round(monkeypatch, name):
         return torch.nn.functional.group_norm(z.double(), groups, scale, offset).float()
 
     monkeypatch.setattr(gpu_torch, "norm", exact)
+    monkeypatch.setattr(gpu_torch, "TOLERANCE", 0.0)
     gpu_torch.set_precision("float32")
     workload = small(name)
+    if workload.equilibrium:
+        workload = replace(workload, options=(*workload.options, ("tol", 0.0)))
     program, arguments = gpu.lowered(workload)
     ours = gpu.flat(jax.tree.map(np.asarray, program.compile()(*arguments)))
     before = workload.start()[0]

@@ -24,12 +24,12 @@ from fedlab_lite.nn import make_model
 TO_HOST = r"callback|SendToHost|RecvFromHost|outfeed|infeed"  # what would stop a round until the host has answered
 CLIENTS, BATCH = 3, 4
 GREY, TEXT = (28, 28, 1), (16,)
-FAMILIES = {  # model, input, options; the entries of the widest layer's patches per row
+FAMILIES = {  # model, input, options; entries per row of the widest layer's patches, or of its outputs
     "mlp": ("mlp", GREY, {"width": 8, "depth": 1}, 784),
     "cnn": ("cnn", GREY, {"channels": (2, 3), "features": 8}, 28 * 28 * 25),
     "resnet": ("resnet20", GREY, {"width": 8}, 28 * 28 * 9 * 8),
     "deq": ("deq_resnet_s", GREY, {"channels": 8}, 14 * 14 * 9 * 16),
-    "transformer": ("transformer8", TEXT, {"width": 8, "heads": 2}, 16 * 90),
+    "transformer": ("transformer8", TEXT, {"width": 8, "heads": 2}, 16 * 32 * 8),
 }
 PAPER = {  # clients in a batch, rows of each, rows of a step; kernels of a step at most
     "mlp": (10, 320, 10, {}, 60),
@@ -65,7 +65,7 @@ def widest(text):
     "family", ["mlp", "cnn", *(pytest.param(name, marks=pytest.mark.slow) for name in ("resnet", "deq", "transformer"))]
 )
 def test_a_round_lowered_for_cuda(family):
-    """It never asks the host for anything. No array is wider than a step's patches, or all clients' copies of params."""
+    """It never asks the host for anything; no array is wider than a step's patches, or all clients' params."""
     _, _, options, patches = FAMILIES[family]
     round_ = traced(family, CLIENTS, 2 * BATCH, BATCH, options)
     text = round_.lower(lowering_platforms=("cuda",)).as_text()
