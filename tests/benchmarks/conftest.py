@@ -37,11 +37,11 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """`make test` sees the check that our contestants run, `make bench` the rest; the peers need their extra."""
+    """`make test` sees the checks that our contestants run, `make bench` the rest; the peers need their extra."""
     if collection_path.parent != Path(__file__).parent:
         return None
     timing = config.getoption("benchmark_only", False)
-    wanted = ("test_client_steps", "test_equilibrium_layer") if timing else ("test_contestants",)
+    wanted = ("test_client_steps", "test_equilibrium_layer") if timing else ("test_contestants", "test_gpu_bench")
     return None if collection_path.stem in wanted else True
 
 
