@@ -179,7 +179,10 @@ def _made(item: Item, result: Result) -> list[str]:
     given = {name: value for name, value in result["parameters"].items() if name in known}
     given = {name: value for name, value in given.items() if value not in (None, known[name].default)}
     extra = "".join(f" -p {name} '{value}'" for name, value in given.items() if name != "preset")
-    precision = made.get("precision", "float32")
+    before = {
+        "float32" if device.endswith("cpu") else "tf32" for device in made["device"].split(", ")
+    }  # JAX's defaults
+    precision = made.get("precision", ", ".join(sorted(before)))
     rounded = "" if precision == "float32" else f" Matrix products: {precision}."
     line = f"Preset: {result['preset']}. Hardware: {made['device']}{time}.{rounded} Data: {result['data_source']}."
     return [line, "", f"`fedlab run {item} --preset {result['preset']}{extra}`", ""]
