@@ -179,10 +179,9 @@ def _made(item: Item, result: Result) -> list[str]:
     given = {name: value for name, value in result["parameters"].items() if name in known}
     given = {name: value for name, value in given.items() if value not in (None, known[name].default)}
     extra = "".join(f" -p {name} '{value}'" for name, value in given.items() if name != "preset")
-    before = {
-        "float32" if device.endswith("cpu") else "tf32" for device in made["device"].split(", ")
-    }  # JAX's defaults
-    precision = made.get("precision", ", ".join(sorted(before)))
+    devices = made["device"].split(", ")
+    defaults = {"float32" if device.endswith("cpu") else "tf32" for device in devices}  # of JAX, before it was chosen
+    precision = made.get("precision", ", ".join(sorted(defaults)))
     rounded = "" if precision == "float32" else f" Matrix products: {precision}."
     line = f"Preset: {result['preset']}. Hardware: {made['device']}{time}.{rounded} Data: {result['data_source']}."
     return [line, "", f"`fedlab run {item} --preset {result['preset']}{extra}`", ""]
