@@ -427,3 +427,10 @@ def test_a_wrong_entry_is_named(was, becomes, message):
     assert was in SMALL
     with pytest.raises(InputError, match=message):
         grids.expand(tomllib.loads(SMALL.replace(was, becomes)))
+
+
+def test_paper_runs_are_judged_every_few_rounds():
+    """Judging every round would be half of the work of FeDEQ's large items; nine rounds are judged one by one."""
+    for item in presets.items():
+        runs = presets.settings(*item, "paper").values()
+        assert all(run.eval_every > 1 or run.num_rounds <= 12 for run in runs), item
