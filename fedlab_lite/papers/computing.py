@@ -54,6 +54,8 @@ def show_floors(args: argparse.Namespace, console: Any) -> None:
             numbers = (floor.pflop, floor.padding, floor.steps, floor.gigabytes, floor.minutes(args.tflops))
             table.add_row(str(item), str(floor.trajectories), *(f"{number:,.3g}" for number in numbers))
     console.print(table)
+    if old := [str(item) for item in items if not floors.fresh(item)]:
+        print(f"not counted with their present settings: {', '.join(old)}; --write counts them", file=sys.stderr)
 
 
 def compute(args: argparse.Namespace, preset: str, values: dict[str, Any]) -> None:

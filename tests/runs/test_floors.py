@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from fedlab_lite.cli import main
 from fedlab_lite.papers import Item, floors, presets
 from fedlab_lite.runs import Settings
 from fedlab_lite.runs.floors import floor, minutes
@@ -61,3 +62,15 @@ def test_counted_written_and_read(monkeypatch, tmp_path):
     assert found.trajectories == 3
     assert found.pflop == pytest.approx(3 * floor(SMALL).flops / 1e15, rel=0.01)
     assert found.minutes(20) == pytest.approx(found.pflop / 20 / 60 * 1000)
+
+
+def test_the_command(monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(floors, "FILE", tmp_path / "floors.json")
+    item = Item("fedeq", "fig04_mlp_vs_deq_mlp")
+    monkeypatch.setattr(presets, "settings", lambda *_, **__: {"a": SMALL})
+    assert main(["list", str(item), "--floors"]) == 0
+    assert f"not counted with their present settings: {item}; --write counts them" in capsys.readouterr().err
+    assert main(["list", str(item), "--floors", "--write", "--tflops", "40"]) == 0
+    said = capsys.readouterr()
+    assert "minutes at 40 TFLOP/s" in said.out
+    assert not said.err
