@@ -6,6 +6,7 @@
 [87.13]
 """
 
+import difflib
 import fnmatch
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -18,7 +19,6 @@ from fedlab_lite.nn import model_options
 from fedlab_lite.papers.grids import expand, merged
 from fedlab_lite.runs import PRESETS, Settings
 from fedlab_lite.util import InputError, choose, files
-from fedlab_lite.util.errors import did_you_mean
 from fedlab_lite.util.fields import Allowed, check_value, rules_of
 
 SETTINGS = {name: allowed for name, allowed in rules_of(Settings).items() if not name.endswith("_options")}
@@ -61,9 +61,15 @@ def items(pattern: str = "*", of: Sequence[str] = PAPERS) -> list[Item]:
     pattern = pattern.removesuffix(".ipynb").removeprefix("notebooks/")
     found = [item for item in everything if fnmatch.fnmatch(str(item), pattern) or pattern in str(item)]
     if not found:
-        names = {name for each in everything for name in (f"{each.paper}/{each.stem.split('_')[0]}", *each, str(each))}
-        hint = did_you_mean(pattern, names) or "; `fedlab list` shows all"
-        raise InputError(f"no notebook matches {pattern!r}{hint}")
+
+        def alike(item: Item) -> tuple[float, ...]:
+            """How similar the pattern is to the beginning of the item's name, then to the whole name."""
+            pairs = [(name[: len(pattern) + 1], name) for name in (item.stem, str(item))]
+            return max(tuple(difflib.SequenceMatcher(None, pattern, part).ratio() for part in pair) for pair in pairs)
+
+        near = sorted((item for item in everything if alike(item)[0] > 0.6), key=alike, reverse=True)[:3]
+        words = f"similar: {', '.join(map(str, near))}" if near else "`fedlab list` shows all"
+        raise InputError(f"no notebook matches {pattern!r}; {words}")
     return found
 
 

@@ -12,7 +12,7 @@ from jaxtyping import TypeCheckError
 
 from fedlab_lite.deq import SOLVERS, driver, fixed_point, implicit, projection, solvers
 from fedlab_lite.deq.solvers import _weights, anderson, broyden
-from fedlab_lite.engine import graphs, mixing
+from fedlab_lite.engine import averaging, graphs
 from fedlab_lite.util import InputError
 
 every_solver = pytest.mark.parametrize("solver", SOLVERS.values(), ids=SOLVERS)
@@ -314,7 +314,7 @@ def test_a_budget_that_is_no_whole_number_is_named(solver):
         solver(lambda z: 0.5 * z, jnp.ones((1, 2)), budget=jnp.array([2.5]))
 
 
-@pytest.mark.parametrize("module", [driver, implicit, projection, solvers, graphs, mixing])
+@pytest.mark.parametrize("module", [driver, implicit, projection, solvers, graphs, averaging])
 def test_every_public_function_says_what_it_takes_and_is_checked(module):
     functions = inspect.getmembers(module, lambda f: inspect.isfunction(f) and f.__module__ == module.__name__)
     public = [function for name, function in functions if not name.startswith("_")]

@@ -9,7 +9,7 @@ from helpers import KEY, blobs, cohort_of, step
 from jax import export
 
 from fedlab_lite.algorithms import ALGORITHMS, make_algorithm
-from fedlab_lite.engine import Batch, devices, local, problem
+from fedlab_lite.engine import Batch, clients, devices, groups, problem
 from fedlab_lite.nn import make_model, winograd
 
 pytestmark = pytest.mark.slow
@@ -38,7 +38,7 @@ def exported_round(algorithm, of, cohort):
 def one_device(monkeypatch):
     """A mesh of the first device, for what is traced inside."""
     mesh = jax.make_mesh((1,), ("clients",), (jax.sharding.AxisType.Auto,), devices=jax.devices()[:1])
-    for module in (devices, local, problem):
+    for module in (clients, devices, groups, problem):
         monkeypatch.setattr(module, "mesh", lambda: mesh)
     jax.clear_caches()
     yield

@@ -61,7 +61,8 @@ def test_setup_makes_one_device_a_core_and_keeps_programs(tmp_path):
     code = f"from fedlab_lite import setup\nsaid = [setup(), setup()]{STATE}"
     *state, first, again = python(code, FEDLAB_CACHE=str(tmp_path))
     assert state == [CORES, str(tmp_path / "xla"), 0.1, CORES]
-    assert first == again == f"JAX: {CORES} CPU devices, compiled programs kept in {tmp_path / 'xla'}"
+    kept = f"compiled programs kept in {tmp_path / 'xla'}"
+    assert first == again == f"JAX: {CORES} CPU devices, precision float32, {kept}"
 
 
 @pytest.mark.slow
@@ -78,7 +79,7 @@ from fedlab_lite import setup
         "here",
         7.0,
         3,
-        "JAX: 3 CPU devices, compiled programs kept in here",
+        "JAX: 3 CPU devices, precision float32, compiled programs kept in here",
     ]
     assert python(f"{code}said = [setup(devices=2, cache='there')]{STATE}")[:4] == [2, "there", 7.0, 2]
 
@@ -170,7 +171,8 @@ def test_setup_after_jax_has_started_does_no_harm():
     code = f"import jax\njax.devices()\nfrom fedlab_lite import setup\nsaid = [setup(devices=3)]{STATE}"
     *state, said = python(code, JAX_NUM_CPU_DEVICES="2")
     assert state[3] == 2
-    assert said.startswith("JAX: already started with 2 devices, which cannot change, compiled programs kept in ")
+    started = "JAX: already started with 2 devices, which cannot change"
+    assert said.startswith(f"{started}, precision float32, compiled programs kept in ")
 
 
 @pytest.mark.slow
@@ -188,7 +190,8 @@ show(*said, jax.device_count(), process_allgather(np.array(jax.process_index() +
     processes = [python(code, wait=False, **group, FEDLAB_PROCESS_ID=str(index)) for index in range(2)]
     for index, process in enumerate(processes):
         said = f"process {index} of 2"
-        assert shown(process) == [f"JAX: 2 CPU devices, compiled programs not kept, {said}", said, 4, [1, 2]]
+        first = f"JAX: 2 CPU devices, precision float32, compiled programs not kept, {said}"
+        assert shown(process) == [first, said, 4, [1, 2]]
 
 
 @pytest.mark.parametrize(
