@@ -305,7 +305,7 @@ def test_extras_bring_what_is_missing():
         (["compute", "fig04_mlp", "-p", "width", "0"], "width of model mlp must be of type int, at least 1, got 0"),
         (["compute", "fig04_mlp", "-p", "seeds", "9223372036854775808,"], "each 0 to 2^31 - 1"),
         (["run", "tab99"], "no notebook matches 'tab99'"),
-        (["run", "fedeq/tab99"], "did you mean 'fedeq/tab0"),
+        (["run", "fedeq/tab99"], "similar: fedeq/tab0"),
     ],
 )
 def test_bad_input_is_a_message_and_exit_code_2(arguments, message, capsys):
