@@ -16,7 +16,7 @@ from fedlab_lite.algorithms import FedReCo
 from fedlab_lite.engine import ClientData, History, Problem, evaluate, fit_head
 from fedlab_lite.runs import algorithm_of, measured, run_names, store
 
-WHAT = "last_round"
+WHAT = "clients_after_last_round"  # of the stored numbers: every client's accuracy
 
 
 def after_last_round(runs: Mapping[str, History], *, train: bool = False) -> dict[str, History]:
