@@ -5,6 +5,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import jax
+
 from fedlab_lite.papers import floors, presets, worth
 from fedlab_lite.runs import jobs, pack
 from fedlab_lite.runs.floors import TFLOPS
@@ -65,6 +67,7 @@ def compute(args: argparse.Namespace, preset: str, values: dict[str, Any]) -> No
         raise InputError(f"--jobs is {count}; it must be at least 1")
     if args.pack:
         pack.check(args.pack)
+    jax.config.update("jax_platforms", "cpu")  # of this process: the accelerator's memory is for those that compute
     todo = worth.programs(presets.items(args.pattern), preset, values, only=args.only, force=args.force)
     at_once = {name: getattr(args, name) for name in ("trajectories_at_once", "clients_at_once")}
     found = jobs.compute(todo, jobs=count, minutes=args.minutes, **at_once)

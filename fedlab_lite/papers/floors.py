@@ -37,15 +37,14 @@ class Floor(NamedTuple):
 
 
 def stored(item: Item) -> Floor | None:
-    """The floor of an item, as it was counted last; None for one that trains nothing, or was never counted."""
+    """The floor of an item; None for one that trains nothing, or was not counted with its present settings."""
     found = _read().get(str(item))
-    return None if found is None else Floor(**found)
+    return Floor(**found) if found and found["settings"] == _hash(presets.settings(*item, "paper")) else None
 
 
 def fresh(item: Item) -> bool:
     """Whether an item's stored floor is that of its present settings."""
-    floor = stored(item)
-    return (floor.settings if floor else "") == _hash(presets.settings(*item, "paper"))
+    return stored(item) is not None or not presets.settings(*item, "paper")
 
 
 def count(item: Item) -> Floor | None:

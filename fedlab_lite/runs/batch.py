@@ -15,7 +15,7 @@ from fedlab_lite.runs import store
 from fedlab_lite.runs.build import algorithm_of, data_fingerprint
 from fedlab_lite.runs.settings import Settings
 from fedlab_lite.util import InputError, progress_bar
-from fedlab_lite.util.jax_setup import describe_machine
+from fedlab_lite.util.jax_setup import precision_here
 
 Run = tuple[str, Settings, int]  # name, settings, seed
 SMALL = 64 << 20  # bytes of a state that is written in a moment
@@ -117,8 +117,7 @@ class _Checkpoints:
 
 def _made() -> dict[str, str]:
     """What a run's last bits depend on, beside its settings."""
-    machine = describe_machine()
-    return {"device": jax.devices()[0].device_kind, "precision": machine["precision"]}
+    return {"device": jax.devices()[0].device_kind, "precision": precision_here()}
 
 
 def _checkpoint(name: str) -> dict | None:

@@ -83,15 +83,10 @@ def _share_out(work: Callable, programs: Sequence[Program], jobs: int, until: fl
     """Let processes work on programs, each on the next one, until none is left or the time is over."""
     context = multiprocessing.get_context("spawn")
     taken, said = context.Value("i", 0), context.SimpleQueue()
-    before = os.environ.get("XLA_PYTHON_CLIENT_MEM_FRACTION")
-    os.environ["XLA_PYTHON_CLIENT_MEM_FRACTION"] = f"{MEMORY / jobs:.3f}"  # processes inherit it
-    workers = [context.Process(target=_worker, args=(work, programs, taken, said, until)) for _ in range(jobs)]
+    memory = f"{MEMORY / jobs:.3f}"
+    workers = [context.Process(target=_worker, args=(work, programs, taken, said, until, memory)) for _ in range(jobs)]
     for worker in workers:
         worker.start()
-    if before is None:
-        del os.environ["XLA_PYTHON_CLIENT_MEM_FRACTION"]
-    else:
-        os.environ["XLA_PYTHON_CLIENT_MEM_FRACTION"] = before
     while any(worker.is_alive() for worker in workers):
         if time.time() > until + GRACE:
             for worker in workers:
@@ -99,11 +94,12 @@ def _share_out(work: Callable, programs: Sequence[Program], jobs: int, until: fl
         workers[0].join(0.1)
         while not said.empty():
             problems.append(said.get())
-    if not until < time.time():
+    if time.time() <= until:
         problems += [f"a process ended with code {worker.exitcode}" for worker in workers if worker.exitcode]
 
 
-def _worker(work: Callable, programs: Sequence[Program], taken: Any, said: Any, until: float) -> None:
+def _worker(work: Callable, programs: Sequence[Program], taken: Any, said: Any, until: float, memory: str) -> None:
+    os.environ["XLA_PYTHON_CLIENT_MEM_FRACTION"] = memory  # read when the accelerator is first used
     setup()
     while time.time() < until:
         with taken.get_lock():
