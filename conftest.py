@@ -1,5 +1,6 @@
 """Tests write nowhere but in temporary folders; compiled programs are shared with ordinary runs, to save time."""
 
+import ctypes
 import os
 import tempfile
 from pathlib import Path
@@ -8,6 +9,8 @@ import hypothesis
 import jax
 import pytest
 from jaxtyping import install_import_hook
+
+MEMORY = 2e9  # bytes of a test process, above which it forgets its compiled programs
 
 # In tests every call of these checks its annotations, types and shapes. This has to come before their import.
 ENGINE = ("averaging", "channel", "clients", "devices", "evaluation", "graphs", "local", "mixing", "problem", "task")
@@ -34,13 +37,17 @@ def _session_cache():
         yield
 
 
-@pytest.fixture(scope="module", autouse=True)
+@pytest.fixture(autouse=True)
 def _few_programs():
-    """A compiled program takes hundreds of memory maps, and Linux gives a process 65,530; one more is a crash."""
+    """Compiled programs take megabytes and hundreds of memory maps each; without this, gigabytes in each process.
+
+    Linux gives a process 65,530 maps; one more is a crash. The C library keeps what was freed until it is told.
+    """
     yield
-    maps = Path("/proc/self/maps")
-    if maps.exists() and maps.read_bytes().count(b"\n") > 20_000:
+    pages = Path("/proc/self/statm")
+    if pages.exists() and int(pages.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") > MEMORY:
         jax.clear_caches()
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 @pytest.fixture(autouse=True)

@@ -40,13 +40,6 @@ def _values(pairs: Iterable[tuple[str, str]]) -> dict:
     return values
 
 
-def _number(text: str) -> int:
-    """Parse a positive integer."""
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
-    return int(text)
-
-
 def _options(args: argparse.Namespace) -> dict:
     """The options of `runs.run_all` that the command line sets."""
     return {name: getattr(args, name) for name in ("force", "trajectories_at_once", "clients_at_once")}
@@ -231,7 +224,7 @@ def parser() -> argparse.ArgumentParser:
         return sub
 
     pattern = {"metavar": "PATTERN", "help": "part of <paper>/<notebook>, or a shell pattern for it"}
-    number = {"type": _number, "metavar": "N"}
+    number = {"type": computing.whole, "metavar": "N"}
 
     def add_options(sub: argparse.ArgumentParser) -> None:
         sub.add_argument("--preset", metavar="|".join(presets.PRESETS), help="size of the runs (default: quick)")

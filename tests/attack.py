@@ -198,7 +198,7 @@ WORDS = {"dataset": "dataset|data set", "validation_size": "validation_size|shar
 COMMANDS = {  # a command line, and what its error says
     "run": "usage",
     "nonsense": "usage",
-    "run fedeq/tab99": "did you mean",
+    "run fedeq/tab99": "similar",
     "run zzz": "no notebook",
     "run tab03 --jobs 0": "--jobs",
     "run tab03 --jobs x": "--jobs",

@@ -49,6 +49,27 @@ def _evaluate(problem, own, shared, predictor, number: int):
     return over(one, number)(own, shared, predictor)
 
 
+def judgements(problem: Problem, models: dict, join: Callable[[Problem], dict], predictor) -> dict[str, tuple]:
+    """What is judged, by the suffix of its curves: the problem whose rows are judged, the models and the predictor.
+
+    Args:
+      models: the clients' models by judgement; '' is the headline, which alone has the predictor.
+      join: gives the newcomers' models.
+    """
+    found = {name: (problem, *parts, None if name else predictor) for name, parts in models.items()}
+    own, shared = models[""]
+    if problem.validation is not None:
+        found["validation"] = (replace(problem, data=problem.validation), own, shared, predictor)
+    if problem.judge_training:
+        rows = {"test_x": problem.data.x, "test_y": problem.data.y, "test_size": problem.data.size}
+        found["training"] = (replace(problem, data=replace(problem.data, **rows)), own, shared, predictor)
+    if problem.newcomers is not None:
+        unseen = replace(problem, data=problem.newcomers, newcomers=None)
+        for name, parts in join(unseen).items():
+            found[f"unseen_{name}" if name else "unseen"] = (unseen, *parts, None if name else predictor)
+    return found
+
+
 def judge(algorithm, problem: Problem, state, keys, number: int) -> tuple[dict, np.ndarray, np.ndarray]:
     """The curves by name, every client's headline, and whether state and loss are finite; each `[trajectories, ...]`.
 
@@ -56,30 +77,20 @@ def judge(algorithm, problem: Problem, state, keys, number: int) -> tuple[dict, 
     """
     models, monitored, finite = _judged(algorithm, problem, state, keys, number)
     predictor = over(lambda algorithm: algorithm.predictor(), number)(algorithm)
-    headline = {"": models[""]}
 
     def host(tree):
         return jax.tree.map(lambda leaf: to_host(leaf).reshape(number, -1).astype(np.float64), tree)
 
-    def results(problem, models):  # only the headline has a predictor
-        by = {name: None if name else predictor for name in models}
-        return {name: host(_evaluate(problem, *parts, by[name], number)) for name, parts in models.items()}
+    def join(unseen):
+        return _joined(algorithm, unseen, state, keys, number)
 
-    judged = results(problem, models)
+    found = judgements(problem, models, join, predictor)
+    judged = {name: host(_evaluate(*each, number)) for name, each in found.items()}
     own = judged.pop("")
     name = problem.task.headline
     curves = {metric: values.mean(1) for metric, values in own.items() if metric != "counted"}
     curves[f"{name}_pooled"] = np.average(own[name], axis=1, weights=own["counted"])
     curves[f"{name}_gap"] = own[name].max(1) - own[name].min(1)
-    if problem.validation is not None:
-        judged["validation"] = results(replace(problem, data=problem.validation), headline)[""]
-    if problem.judge_training:
-        rows = {"test_x": problem.data.x, "test_y": problem.data.y, "test_size": problem.data.size}
-        judged["training"] = results(replace(problem, data=replace(problem.data, **rows)), headline)[""]
-    if problem.newcomers is not None:
-        unseen = replace(problem, data=problem.newcomers, newcomers=None)
-        found = results(unseen, _joined(algorithm, unseen, state, keys, number))
-        judged |= {f"unseen_{which}" if which else "unseen": result for which, result in found.items()}
     for which, result in judged.items():
         curves |= {f"{metric}_{which}": result[metric].mean(1) for metric in (name, "loss")}
     curves |= {metric: values.mean(1) for metric, values in host(monitored).items()}

@@ -10,7 +10,7 @@ import jax
 from fedlab_lite.papers import floors, presets, worth
 from fedlab_lite.runs import jobs, pack
 from fedlab_lite.runs.floors import TFLOPS
-from fedlab_lite.util import InputError, files
+from fedlab_lite.util import files
 
 
 def list_arguments(sub: argparse.ArgumentParser) -> None:
@@ -21,7 +21,7 @@ def list_arguments(sub: argparse.ArgumentParser) -> None:
 
 def compute_arguments(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("--minutes", type=_positive, metavar="M", help="time for everything; what is finished is stored")
-    sub.add_argument("--jobs", type=int, metavar="N", help="processes that share an accelerator (default: 1)")
+    sub.add_argument("--jobs", type=whole, metavar="N", help="processes that share an accelerator (default: 1)")
     sub.add_argument("--only", metavar="ALGORITHM", help="leave out the runs of other algorithms")
     sub.add_argument("--pack", type=Path, metavar="FILE", help="also write the runs to FILE (.zip) of at most 16 MiB")
 
@@ -29,6 +29,13 @@ def compute_arguments(sub: argparse.ArgumentParser) -> None:
 def merge_arguments(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("action", choices=["merge"], help="what to do")
     sub.add_argument("files", nargs="+", type=Path, metavar="FILE", help="packs that `compute --pack` wrote")
+
+
+def whole(text: str) -> int:
+    """Parse a positive integer."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
+    return int(text)
 
 
 def _positive(text: str) -> float:
@@ -62,15 +69,12 @@ def show_floors(args: argparse.Namespace, console: Any) -> None:
 
 def compute(args: argparse.Namespace, preset: str, values: dict[str, Any]) -> None:
     """Compute what is missing, by several processes, until it is done or the time is over."""
-    count = 1 if args.jobs is None else args.jobs
-    if count < 1:
-        raise InputError(f"--jobs is {count}; it must be at least 1")
     if args.pack:
         pack.check(args.pack)
     jax.config.update("jax_platforms", "cpu")  # of this process: the accelerator's memory is for those that compute
     todo = worth.programs(presets.items(args.pattern), preset, values, only=args.only, force=args.force)
     at_once = {name: getattr(args, name) for name in ("trajectories_at_once", "clients_at_once")}
-    found = jobs.compute(todo, jobs=count, minutes=args.minutes, **at_once)
+    found = jobs.compute(todo, jobs=args.jobs or 1, minutes=args.minutes, **at_once)
     for problem in found.problems:
         print(f"error: {problem}", file=sys.stderr)
     print(f"{len(found.finished)} runs finished, {len(found.begun)} begun, {found.left} left, in {files.runs_dir()}")

@@ -39,19 +39,16 @@ def train_batch(
     Args:
       batch: runs that differ in seeds and an algorithm's numbers only.
       progress, checkpoint_seconds, keep_state: as for `runs.run_all`.
-      until: the time (`time.time()`) by which training has to end.
+      until: the time (`time.monotonic()`) by which training has to end.
 
     Raises `OutOfTime` where it has not ended by then.
     """
     settings = batch[0][1]
-    plan = Plan(settings.num_rounds, settings.cohort_size, settings.eval_every)
-    plan.check(problem, algorithm_of(settings))
     about = {what: getattr(settings, what) for what in ("dataset", "model", "algorithm")}
     fingerprint = data_fingerprint(problem)
     for name, *_ in batch:
         store.agree(name)
-    problem = in_groups(problem, algorithm_of(settings), plan.clients_per_round(problem))
-    problem = training.place_problem(problem)
+    problem, plan = _planned(problem, settings)
     saved = {run: _checkpoint(run[0]) for run in batch}
 
     def standing(run: Run) -> int:
@@ -93,12 +90,12 @@ class _Checkpoints:
 
     def __init__(self, names: list[str], seconds: float, tick: Callable[[], None], until: float):
         self.names, self.seconds, self.tick, self.until = names, seconds, tick, until
-        self.written, self.cost, self.last = time.monotonic(), 0.0, time.time()
+        self.written, self.cost, self.last = time.monotonic(), 0.0, time.monotonic()
 
     def __call__(self, states: dict, progress: Sequence[Progress]) -> None:
         self.tick()
-        now, wall = time.monotonic(), time.time()
-        over, self.last = wall + (wall - self.last) > self.until, wall
+        now = time.monotonic()
+        over, self.last = now + (now - self.last) > self.until, now
         pause = max(self.seconds, 10 * self.cost) if self.seconds else 0.0  # a large state is written less often
         small = sum(leaf.nbytes for leaf in jax.tree.leaves(states)) < SMALL
         if over and not small:
@@ -136,11 +133,15 @@ def _checkpoint(name: str) -> dict | None:
 
 def compile_batch(batch: Sequence[Run], problem: Problem) -> None:
     """Compile the programs of a batch, so that another process finds them in JAX's cache; no round is computed."""
-    settings = batch[0][1]
-    plan = Plan(settings.num_rounds, settings.cohort_size, settings.eval_every)
-    trajectories = [(algorithm_of(settings), seed) for _, settings, seed in batch]
-    problem = in_groups(problem, trajectories[0][0], plan.clients_per_round(problem))
-    training.compile_round(training.place_problem(problem), trajectories, plan)
+    problem, plan = _planned(problem, batch[0][1])
+    training.compile_round(problem, [(algorithm_of(settings), seed) for _, settings, seed in batch], plan)
+
+
+def _planned(problem: Problem, settings: Settings) -> tuple[Problem, Plan]:
+    """The problem on the devices, its clients in groups, and the plan of its rounds."""
+    plan, algorithm = Plan(settings.num_rounds, settings.cohort_size, settings.eval_every), algorithm_of(settings)
+    plan.check(problem, algorithm)
+    return training.place_problem(in_groups(problem, algorithm, plan.clients_per_round(problem))), plan
 
 
 def shape_of_state(problem: Problem, algorithm: Algorithm) -> dict:

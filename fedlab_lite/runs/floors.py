@@ -12,6 +12,7 @@ import numpy as np
 
 from fedlab_lite.data import Federated, federated
 from fedlab_lite.engine import Algorithm, Plan, Problem, evaluate, in_groups
+from fedlab_lite.engine.curves import judgements
 from fedlab_lite.engine.work import Work, work_of
 from fedlab_lite.runs.build import algorithm_of, build_problem, partition_of
 from fedlab_lite.runs.settings import Settings
@@ -62,18 +63,10 @@ def _round(algorithm: Algorithm, problem: Problem, state: dict, cohort: Any, key
 
 
 def _judged(algorithm: Algorithm, problem: Problem, state: dict, key: jax.Array) -> list[dict]:
-    """All models that `engine.curves.judge` judges, on the same rows."""
+    """What a judgement of these clients computes, see `engine.curves.judge`."""
     models = {"": algorithm.models(problem, state, key)} | algorithm.other_models(problem, state, key)
-    found = [
-        evaluate(problem, *parts, predictor=None if name else algorithm.predictor()) for name, parts in models.items()
-    ]
-    if problem.validation is not None:
-        of = replace(problem, data=problem.validation)
-        found.append(evaluate(of, *models[""], predictor=algorithm.predictor()))
-    if problem.newcomers is not None:
-        unseen = replace(problem, data=problem.newcomers, newcomers=None)
-        found += [evaluate(unseen, *parts) for parts in algorithm.join(unseen, state, key).values()]
-    return found
+    found = judgements(problem, models, lambda unseen: algorithm.join(unseen, state, key), algorithm.predictor())
+    return [evaluate(of, *parts, predictor=predictor) for of, *parts, predictor in found.values()]
 
 
 def _problem(settings: Settings) -> Problem:

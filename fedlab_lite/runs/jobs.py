@@ -61,7 +61,7 @@ def compute(
     """
     if not programs:
         raise InputError("nothing is missing: all these runs are stored; `--force` computes them again")
-    until = float("inf") if minutes is None else time.time() + 60 * minutes
+    until = float("inf") if minutes is None else time.monotonic() + 60 * minutes
     problems: list[str] = []
     at_once = {"trajectories_at_once": trajectories_at_once, "clients_at_once": clients_at_once}
     if minutes is not None and len(programs) > 1:
@@ -88,20 +88,20 @@ def _share_out(work: Callable, programs: Sequence[Program], jobs: int, until: fl
     for worker in workers:
         worker.start()
     while any(worker.is_alive() for worker in workers):
-        if time.time() > until + GRACE:
+        if time.monotonic() > until + GRACE:
             for worker in workers:
                 worker.kill()
         workers[0].join(0.1)
         while not said.empty():
             problems.append(said.get())
-    if time.time() <= until:
+    if time.monotonic() <= until:
         problems += [f"a process ended with code {worker.exitcode}" for worker in workers if worker.exitcode]
 
 
 def _worker(work: Callable, programs: Sequence[Program], taken: Any, said: Any, until: float, memory: str) -> None:
     os.environ["XLA_PYTHON_CLIENT_MEM_FRACTION"] = memory  # read when the accelerator is first used
     setup()
-    while time.time() < until:
+    while time.monotonic() < until:
         with taken.get_lock():
             index, taken.value = taken.value, taken.value + 1
         if index >= len(programs):

@@ -8,7 +8,8 @@ alone, beside other seeds, and in a sweep.
 import hashlib
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Annotated, Any
 
@@ -143,17 +144,22 @@ def train_program(
     histories = {}
     for first in range(0, len(waiting), trajectories_at_once):
         batch = waiting[first : first + trajectories_at_once]
-        problem = replace(build_problem(batch[0][1]), clients_at_once=clients_at_once)
-        with jax.default_matmul_precision(PRECISIONS[batch[0][1].precision]):
+        with _prepared(batch[0][1], clients_at_once) as problem:
             histories |= train_batch(batch, problem, **options)
     return histories
 
 
 def compile_program(waiting: Sequence[Run], trajectories_at_once: int, clients_at_once: int | None) -> None:
     """Compile a program without training, as `train_program` would."""
-    problem = replace(build_problem(waiting[0][1]), clients_at_once=clients_at_once)
-    with jax.default_matmul_precision(PRECISIONS[waiting[0][1].precision]):
+    with _prepared(waiting[0][1], clients_at_once) as problem:
         compile_batch(waiting[:trajectories_at_once], problem)
+
+
+@contextmanager
+def _prepared(settings: Settings, clients_at_once: int | None) -> Iterator[Problem]:
+    """The problem of some runs, while products have their precision."""
+    with jax.default_matmul_precision(PRECISIONS[settings.precision]):
+        yield replace(build_problem(settings), clients_at_once=clients_at_once)
 
 
 Parts = dict[tuple[Settings, int], tuple[History | None, str]]

@@ -162,7 +162,7 @@ def test_undecided_claims_first_then_by_time(monkeypatch):
     [
         (["--minutes", "0"], "'0' is not a number above 0"),
         (["--minutes", "soon"], "'soon' is not a number above 0"),
-        (["--jobs", "0"], "--jobs is 0; it must be at least 1"),
+        (["--jobs", "0"], "'0' is not a whole number of at least 1"),
         (["--only", "fedavgg"], "did you mean 'fedavg'"),
         (["--pack", "runs.tar"], "a pack is a file <name>.zip"),
     ],
