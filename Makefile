@@ -1,48 +1,67 @@
+SHELL := bash
 PYTHON ?= python3
-BIN := .venv/bin
+# The active environment (conda's, or another virtual one) is used if it has all that is needed; else .venv is made.
+NEEDED := beartype distributed dp_accounting jax flax optax jupyterlab nbmake optuna papermill pytest ruff seaborn sphinx
+FOUND := $(shell python -c "import importlib.util as u; print(all(map(u.find_spec, '$(NEEDED)'.split())))" 2>/dev/null)
+ACTIVE := $(if $(filter True,$(FOUND)),$(or $(VIRTUAL_ENV),$(CONDA_PREFIX)))
+BIN := $(or $(ACTIVE),.venv)/bin
+READY := $(if $(ACTIVE),,.venv/ready)
+NOTEBOOKS := $(if $(ACTIVE),,.venv/notebooks)
+FEDLAB := $(BIN)/python -m fedlab_lite
 IMPORTED := fedlab_lite.plots, fedlab_lite.papers, ipykernel.kernelapp, jupyter_client.asynchronous, matplotlib.pyplot, \
-  pandas, papermill.execute, pytest, seaborn
+  pandas, papermill.execute, seaborn
 EACH_CORE := -n auto --dist worksteal
 # The package's tests mostly compile. These flags halve the time of that; notebooks are compiled without them.
 QUICKLY := XLA_FLAGS="--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
 
 .PHONY: reproduce test check lint bench attack figures book clean
 
-reproduce: .venv/ready  ## the headline notebook of each paper on the embedded data, then one line per claim
-	$(BIN)/fedlab run --headline
-	$(BIN)/fedlab report --drafts
+reproduce: $(NOTEBOOKS)  ## the headline notebook of each paper on the embedded data, then one line per claim
+	@$(FEDLAB) run --headline
+	@$(FEDLAB) report --drafts
 
-test: .venv/ready lint  ## the package's tests, then every notebook at `quick`
+test: $(READY) lint  ## the package's tests, then every notebook at `quick`
 	$(QUICKLY) $(BIN)/python -m pytest $(EACH_CORE)
 	FEDLAB_FIGURES=$$(mktemp -d) $(BIN)/python -m pytest $(EACH_CORE) --nbmake --nbmake-timeout=600 --durations=0 notebooks
 
 check: lint  ## for the inner loop: the linters and the fast tests
 	$(QUICKLY) $(BIN)/python -m pytest $(EACH_CORE) -m "not slow" tests
 
-lint: .venv/ready
+lint: $(READY)
 	$(BIN)/ruff check . && $(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/codespell fedlab_lite tests README.md CONTRIBUTING.md
 	$(BIN)/python tests/words.py
 
-bench: .venv/ready  ## speed: ours, the limits and, where the extra `bench` is installed, the peers, as ratios
+bench: $(READY)  ## speed: ours, the limits and, where the extra `bench` is installed, the peers, as ratios
 	$(BIN)/python -m pytest tests/benchmarks --benchmark-only --benchmark-quiet --benchmark-storage=build/benchmarks $(BENCH)
 
-attack: .venv/ready  ## kills, damaged files, full disks, two writers, bad input: a table of the outcomes, in ten minutes
+attack: $(READY)  ## kills, damaged files, full disks, two writers, bad input: a table of the outcomes, in ten minutes
 	$(BIN)/python tests/attack.py
 
-figures: .venv/ready  ## every committed figure again from the runs behind it, without training
-	$(BIN)/fedlab run --committed --stored --commit --jobs 2
-	$(BIN)/fedlab report --write
+figures: $(READY)  ## every committed figure again from the runs behind it, without training
+	$(FEDLAB) run --committed --stored --commit --jobs 2
+	$(FEDLAB) report --write
 
-book: .venv/ready  ## the notebooks as they were last rendered, as a site: build/book/html/index.html
-	$(BIN)/fedlab book
+book: $(READY)  ## the notebooks as they were last rendered, as a site: build/book/html/index.html
+	$(FEDLAB) book
 
 clean:
 	rm -rf .venv build *.egg-info .pytest_cache .ruff_cache .hypothesis
 
-.venv/ready: pyproject.toml
-	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -e ".[all]"
-	PYTHONDONTWRITEBYTECODE= $(BIN)/python -c "import $(IMPORTED)"  # compiles what is used; pip would compile all there is
-	touch $@
+# pip, with the number of packages in place of its lines; what is used is compiled, pip would compile all there is
+INSTALL = set -o pipefail; .venv/bin/python -m pip install --disable-pip-version-check --no-compile --progress-bar off -e
+COUNTED = awk '/^(Collecting|Processing)/ { if (++n % 20 == 0) print "  " n " packages found" } \
+  /^Installing collected/ { print "  " n " packages are installed" } { fflush() }'
+
+.venv/notebooks: pyproject.toml
+	@test -x .venv/bin/python || $(PYTHON) -m venv .venv
+	@echo "Installing what the notebooks need into .venv: about 140 packages, 1.2 GB, one to two minutes; only once"
+	@$(INSTALL) ".[notebooks]" | $(COUNTED)
+	@PYTHONDONTWRITEBYTECODE= .venv/bin/python -c "import $(IMPORTED)"
+	@touch $@
+
+.venv/ready: .venv/notebooks
+	@echo "Installing what the tests and the book need into .venv"
+	@$(INSTALL) ".[all]" | $(COUNTED)
+	@touch $@

@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 
 from fedlab_lite.data import commands
-from fedlab_lite.papers import book, cluster, computing, notebooks, presets, report, results
+from fedlab_lite.papers import book, cluster, computing, floors, gallery, notebooks, pages, presets, report, results
 from fedlab_lite.util import FedlabError, InputError, NotStoredError, choose, files, progress
 
 EXTRAS = {  # package that is imported on use -> the extra that installs it
@@ -95,7 +95,7 @@ def list_items(args: argparse.Namespace) -> None:
         return
     table = Table("notebook", "what it shows", *presets.PRESETS, show_lines=True)
     for item in presets.items(args.pattern, presets.ALL):
-        minutes = [report.duration(presets.estimate(*item, preset)["minutes"]) for preset in presets.PRESETS]
+        minutes = [report.duration(floors.minutes(item, preset)) for preset in presets.PRESETS]
         table.add_row(str(item), presets.item(*item)["title"], *minutes)
     _console().print(table)
 
@@ -149,7 +149,7 @@ def run_notebooks(args: argparse.Namespace) -> int:
     if args.dask or args.jobs > 1:
         waiting, shown = cluster.distribute(jobs, args.jobs, args.dask, **_options(args)), None
     else:  # each job has its own progress bars
-        waiting, shown = (partial(notebooks.produce, *job, **_options(args)) for job in jobs), False
+        waiting, shown = (partial(notebooks.produce, *job, **_options(args)) for job in cluster.one_by_one(jobs)), False
     worst = 0
     with progress.progress_bar("notebooks", len(jobs), shown, "done") as tick:
         for done, finish in enumerate(waiting, start=1):
@@ -173,7 +173,7 @@ def show_report(args: argparse.Namespace) -> None:
       fedlab report --write
     """
     if args.write:
-        for file in report.write():
+        for file in pages.write():
             print(file)
         return
     found = results.drafts()
@@ -181,8 +181,9 @@ def show_report(args: argparse.Namespace) -> None:
         found = results.committed() | found  # this machine's own results take precedence over committed ones
     if not found:
         raise InputError(f"no results in {files.drafts_dir()} yet; `fedlab run --headline` makes some")
-    print(*report.lines(found, _console().width, args.full), sep="\n")
-    print(f"figures and numbers are in {files.drafts_dir()} (own runs) and {files.figures_dir()} (committed)")
+    print(*report.lines(found, args.full), sep="\n")
+    if own := results.drafts():
+        print(f"open {gallery.write_page(own)}")
 
 
 def make_book(args: argparse.Namespace) -> None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 import jax
 import jax.numpy as jnp
 import numpy as np
+from hypothesis import strategies as st
 
 from fedlab_lite.data import Federated
 from fedlab_lite.engine import History, Problem, RoundContext, Task, make_graph
@@ -205,3 +206,47 @@ def unlabelled(fig) -> list[str]:
         and style(line) not in known | {plain}
         and line.get_gid() is None
     ]
+
+
+@st.composite
+def random_graphs(draw):
+    num_clients = draw(st.integers(2, 24))
+    most = num_clients * (num_clients - 1) // 2
+    num_edges = draw(st.integers(num_clients - 1, most))
+    return make_graph("random", num_clients, num_edges=num_edges, seed=draw(st.integers(0, 10_000)))
+
+
+def tree_of(num_clients: int, seed: int = 0):
+    """Stacked parameters of several shapes, one of them with one number per client."""
+    keys = jax.random.split(jax.random.key(seed), 3)
+    shapes = ((num_clients, 3, 2), (num_clients, 4), (num_clients,))
+    w, b, scale = (jax.random.normal(key, shape) for key, shape in zip(keys, shapes, strict=True))
+    return {"layer": {"w": w, "b": b}, "rest": [scale]}
+
+
+def made(finals, *, start=0.1, rounds=40, clients=20, constant=0.1, seeds=None, rise=0.0, labels=2000, **changes):
+    """One trajectory a final accuracy, settled after half of its rounds; the last quarter rises by `rise`."""
+    finals = np.asarray(finals, float)
+    at = np.arange(0, rounds + 1, 1)
+    way = np.clip(at / (rounds / 2), 0, 1)
+    curve = start + (finals[:, None] - start) * way + rise * np.clip(at / rounds - 0.75, 0, 1) * 4
+    spread = np.linspace(-0.02, 0.02, clients)
+    fields = {
+        "seeds": tuple(range(len(finals))) if seeds is None else seeds,
+        "num_rounds": rounds,
+        "rounds": at,
+        "metrics": {"accuracy": curve, "loss": 1 - curve, "accuracy_gap": curve / 10},
+        "client_curves": curve[:, :, None] + spread,
+        "diverged": (False,) * len(finals),
+        "message_bytes": {},
+        "num_params": {},
+        "seconds": 1.0,
+        "data_source": "made by a test",
+        "data_fingerprint": "0",
+        "device": "1 x abacus",
+        "versions": {},
+        "about": {},
+        "constant": constant,
+        "test_labels": {"all": labels, "a client": labels // clients},
+    }
+    return History(**fields | changes)

@@ -1,20 +1,32 @@
-"""Notebooks on a Dask cluster: this machine's own (`--jobs`), or the one whose scheduler is given (`--dask`)."""
+"""Notebooks one after the other, or on a Dask cluster: this machine's own (`--jobs`), or a given one (`--dask`)."""
 
 import contextlib
 import itertools
 import logging
 import os
+import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
-from fedlab_lite.papers import notebooks
+from fedlab_lite.papers import floors, notebooks
 from fedlab_lite.papers.presets import Item
+from fedlab_lite.papers.report import duration
 from fedlab_lite.util import InputError
 
 Job = tuple[Item, str, dict[str, Any]]  # item, preset, parameters
 TIMEOUT = 4  # seconds to wait for a scheduler's answer
 FRACTION = "XLA_PYTHON_CLIENT_MEM_FRACTION"  # share of a GPU's memory that each worker takes at its start
+
+
+def one_by_one(jobs: Sequence[Job]) -> Iterator[Job]:
+    """The jobs; before each one a line that says which it is, and the time left at the pace of those before."""
+    began, expected = time.monotonic(), [floors.minutes(item, preset) or 0.0 for item, preset, _ in jobs]
+    for index, job in enumerate(jobs):
+        done, rest = sum(expected[:index]), sum(expected[index:])
+        pace = (time.monotonic() - began) / 60 / done if done else 1.0
+        print(f"notebook {index + 1} of {len(jobs)}: {job[0]}, about {duration(pace * rest)} left", flush=True)
+        yield job
 
 
 def distribute(jobs: Sequence[Job], workers: int, address: str | None, **options: Any) -> Iterator[Callable[[], str]]:

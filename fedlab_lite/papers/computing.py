@@ -7,6 +7,7 @@ from typing import Any
 
 import jax
 
+from fedlab_lite.engine import setup
 from fedlab_lite.papers import floors, presets, worth
 from fedlab_lite.runs import jobs, pack
 from fedlab_lite.runs.floors import TFLOPS
@@ -55,12 +56,13 @@ def show_floors(args: argparse.Namespace, console: Any) -> None:
 
     items = presets.items(args.pattern)
     if args.write:
+        setup(devices=1)  # sizes of clients that devices send each other could not be followed
         print(floors.write(items))
-    units = ("trajectories", "PFLOP", "padding", "steps", "GB a step", f"minutes at {args.tflops:g} TFLOP/s")
+    units = ("trajectories", "PFLOP", "padding", "steps", f"minutes at {args.tflops:g} TFLOP/s")
     table = Table("notebook at paper", *units)
     for item in items:
         if floor := floors.stored(item):
-            numbers = (floor.pflop, floor.padding, floor.steps, floor.gigabytes, floor.minutes(args.tflops))
+            numbers = (floor.pflop, floor.padding, floor.steps, floor.minutes(args.tflops))
             table.add_row(str(item), str(floor.trajectories), *(f"{number:,.3g}" for number in numbers))
     console.print(table)
     if old := [str(item) for item in items if not floors.fresh(item)]:

@@ -29,7 +29,6 @@ class Floor(NamedTuple):
     pflop: float  # 10^15 operations in matrix products
     padding: float  # operations executed over those that count
     steps: float  # iterations of innermost loops, one after the other, if all trajectories run one after the other
-    gigabytes: float  # intermediate results of the largest step, an upper bound
 
     def minutes(self, tflops: float = TFLOPS) -> float:
         """The minutes that the products take at so many TFLOP/s."""
@@ -56,8 +55,14 @@ def count(item: Item) -> Floor | None:
     for settings in runs.values():
         total = total.then(_floor(_alike(settings)).times(len(settings.seeds)))
         trajectories += len(settings.seeds)
-    numbers = [total.flops / 1e15, total.flops / total.useful, total.steps, total.memory / 1e9]
+    numbers = [total.flops / 1e15, total.flops / total.useful, total.steps]
     return Floor(_hash(runs), trajectories, *(float(f"{number:.3g}") for number in numbers))
+
+
+def minutes(item: Item, preset: str) -> float | None:
+    """The minutes that an item takes: what its preset says, or its floor; None for one that is yet to be counted."""
+    said, floor = presets.preset_table(*item, preset)["minutes"], stored(item)
+    return said if said is not None else floor and floor.minutes()
 
 
 def write(items: Sequence[Item]) -> Path:

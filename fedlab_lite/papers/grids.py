@@ -14,7 +14,7 @@ own values are merged into them (base, runs, columns), or replace them (all othe
     title = "Table 1: ..."
     claim = "..."
     published.best = [62.4, "Sec. 5"]  # its value, and where it is printed
-    minutes = { quick = 0.7, laptop = 20, paper = 3000 }  # or one number
+    minutes = { quick = 0.7, laptop = 20 }  # or one number
     runs = ["dpsgd", { deprl = { algorithm = "deprl" } }]
     laptop.base = ["random", { dataset = "motion", num_clients = 128, deprl.head_lr = 0.05 }]
     laptop.columns."motion_{on}_{alpha}" = { alpha = [0.1, 0.3], on = ["ring", "random"], seeds = [0] }
@@ -30,6 +30,7 @@ own values are merged into them (base, runs, columns), or replace them (all othe
 - A preset that is `part_of` another item has that item's `columns` of these names; without names, all of them.
 - `without` names runs that a preset or a column does not have. A preset may be a list of tables, like settings.
 - `hardware` is "2 CPU cores" by default; "one GPU" for trained runs at `paper`.
+- The minutes of trained runs at `paper` are computed, see `papers.floors`.
 - `final_states`: `compute` also stores the runs' final states, so that `runs.measured` does not train again.
 - `reads`: further keys of the item and of its presets, which its notebook's cells read; any other key is an error.
 - `unstored`: the notebook trains and times in its own cells. `make figures` may do neither, so it leaves the item out.
@@ -79,13 +80,15 @@ def _item(stem: str, about: Table, shared: Table) -> Table:
         table = of_all | own
         if isinstance(minutes := table.get("minutes"), dict):
             table["minutes"] = minutes.get(preset)
-        if not isinstance(table.get("minutes"), int | float):
-            raise InputError(f"{stem} at {preset} needs `minutes`, its estimated time")
+        trains = "runs" in table or "part_of" in table
+        counted = trains and preset == "paper" and "unstored" not in about
+        if counted == isinstance(table.get("minutes"), int | float):
+            wrong = "has `minutes`, which its floor says" if counted else "needs `minutes`, its estimated time"
+            raise InputError(f"{stem} at {preset} {wrong}")
         if "part_of" not in table:
             for key, read in (("base", _one), ("runs", _named), ("columns", _named), ("data", _one)):
                 if key in table:
                     table[key] = merged(*(read(part[key], shared) for part in (of_all, own) if key in part))
-        trains = "runs" in table or "part_of" in table
         result[preset] = {"hardware": "one GPU" if trains and preset == "paper" else "2 CPU cores"} | table
     return result
 

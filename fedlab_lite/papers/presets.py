@@ -105,18 +105,6 @@ def preset_table(paper: str, stem: str, preset: str) -> dict[str, Any]:
     return whole | table | {"columns": columns, "without": without}
 
 
-def estimate(paper: str, stem: str, preset: str) -> dict[str, Any]:
-    """'clients', 'rounds' (the largest of the item's runs, None without runs), 'minutes', 'hardware'."""
-    table = preset_table(paper, stem, preset)
-    runs = settings(paper, stem, preset).values()
-    return {
-        "clients": max((run.num_clients for run in runs), default=None),
-        "rounds": max((run.num_rounds for run in runs), default=None),
-        "minutes": table["minutes"],
-        "hardware": table["hardware"],
-    }
-
-
 def _known(values: Mapping[str, Any]) -> dict[str, Allowed]:
     """The settings and options of this algorithm and model by name, and what each value may be."""
     model, algorithm = (values.get(name, getattr(Settings, name)) for name in ("model", "algorithm"))

@@ -1,18 +1,14 @@
 """Text generated from results: one line per claim, results pages, tables of the READMEs, first cells of notebooks."""
 
-import json
-import re
 from collections import Counter
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
-from fedlab_lite.papers import notebooks, results
+from fedlab_lite.papers import floors, notebooks, results
 from fedlab_lite.papers import presets as papers
 from fedlab_lite.papers.names import MOMENTS, plain_name
 from fedlab_lite.papers.presets import Item
 from fedlab_lite.papers.scope import WORDS
-from fedlab_lite.util import InputError, files
 
 Result = dict[str, Any]
 FIELDS = {"train_size": "training rows", "test_size": "test rows", "num_clients": "clients", "num_rounds": "rounds"}
@@ -60,7 +56,9 @@ def title(item: Item) -> tuple[str, str]:
     return where, what
 
 
-def duration(minutes: float) -> str:
+def duration(minutes: float | None) -> str:
+    if minutes is None:
+        return "not counted"
     if minutes < 1:
         return f"{60 * minutes:.0f} s"
     return f"{minutes:.0f} min" if minutes < 120 else f"{minutes / 60:.0f} h"
@@ -69,16 +67,12 @@ def duration(minutes: float) -> str:
 # --- the terminal -------------------------------------------------------------------------------------------------
 
 
-def lines(found: Mapping[Item, Result], width: int, full: bool = False) -> list[str]:
-    """One line per claim, cut at `width`: notebook, preset, verdict and reason.
-
-    With `full`, lines are not cut, and all numbers follow: ours / published.
-    """
+def lines(found: Mapping[Item, Result], full: bool = False) -> list[str]:
+    """One line per claim: notebook, preset, verdict and reason; with `full` all numbers follow, ours / published."""
     longest = max(len(str(item)) for item in found)
     said = []
     for item, result in found.items():
-        line = f"{item!s:<{longest}}  {result['preset']:<6}  {result['word']:<12}  {result['reason']}"
-        said.append(line if full or len(line) <= width else f"{line[: width - 1]}…")
+        said.append(f"{item!s:<{longest}}  {result['preset']:<6}  {result['word']:<12}  {result['reason']}")
         if full:
             rows = numbers(result | {"shown": list(result["metrics"])})
             said += [f"    {result['claim']}", *(f"    {name}: {ours} / {published}" for name, ours, published in rows)]
@@ -207,7 +201,7 @@ def notebooks_markdown(found: Mapping[Item, Result]) -> str:
     presets = " | ".join(papers.PRESETS)
     lines = [f"| notebook | claim | {presets} | verdict |", "| --- " * 6 + "|"]
     for item in papers.items():
-        times = " | ".join(duration(papers.estimate(*item, preset)["minutes"]) for preset in papers.PRESETS)
+        times = " | ".join(duration(floors.minutes(item, preset)) for preset in papers.PRESETS)
         link = f"[{papers.load(item.paper)['name']}, {title(item)[0]}]({item.paper}/{item.stem}.ipynb)"
         result = found.get(item)
         verdict = f"[{result['word']}](../figures/{item.paper}/README.md)" if result else "not yet run"
@@ -221,7 +215,7 @@ def course_markdown() -> str:
     for item in (item for item in papers.items(of=(papers.COURSE,)) if item.notebook.exists()):
         about, (where, what) = papers.item(*item), title(item)
         after = ", ".join(map(str, about["needs"])) or "–"
-        runs = duration(papers.estimate(*item, "quick")["minutes"])
+        runs = duration(floors.minutes(item, "quick"))
         link = f"[{where}: {what}]({item.paper}/{item.stem}.ipynb)"
         lines.append(f"| {link} | {about['question']} | {after} | {about['reading']} min | {runs} |")
     return "\n".join(lines)
@@ -231,49 +225,3 @@ def first_cell(item: Item, result: Result | None) -> str:
     """The part of a notebook's first cell that shows its committed result: picture, verdict and reason."""
     picture = f"![{title(item)[0]}](../../figures/{item.paper}/{item.stem}.png)\n\n" if result else ""
     return f"{picture}{verdict_of(result)}."
-
-
-def refresh(text: str, name: str, table: str) -> str:
-    """Replace the text between `<!-- name:begin -->` and `<!-- name:end -->` by the table.
-
-    >>> refresh("a<!-- t:begin -->old<!-- t:end -->b", "t", "new")
-    'a<!-- t:begin -->\\nnew\\n<!-- t:end -->b'
-    """
-    begin, end = f"<!-- {name}:begin -->", f"<!-- {name}:end -->"
-    pattern = re.compile(f"({re.escape(begin)}).*?({re.escape(end)})", re.DOTALL)
-    if len(pattern.findall(text)) != 1:
-        raise InputError(f"the text must have the lines {begin} and {end} exactly once; the table goes between them")
-    return pattern.sub(lambda match: f"{match[1]}\n{table}\n{match[2]}", text)
-
-
-def _with_result(file: Path, item: Item, result: Result | None) -> str:
-    content = json.loads(file.read_text())
-    text = refresh(notebooks.source(content["cells"][0]), "result", first_cell(item, result))
-    content["cells"][0]["source"] = text.splitlines(keepends=True)
-    return json.dumps(content, indent=1, ensure_ascii=False) + "\n"
-
-
-def generated() -> dict[Path, str]:
-    """The up-to-date content of each file that is generated, wholly or in part."""
-    found = results.committed(papers.ALL)
-    readme, guide = files.project_root() / "README.md", files.notebooks_dir() / "README.md"
-    said = {
-        readme: refresh(readme.read_text(), "papers", papers_markdown(found)),
-        guide: refresh(refresh(guide.read_text(), "course", course_markdown()), "notebooks", notebooks_markdown(found)),
-    }
-    for paper in papers.PAPERS:
-        if papers.load(paper).get("items"):
-            said[files.figures_dir() / paper / "README.md"] = page(paper, found)
-    for item in papers.items(of=papers.ALL):
-        if "claim" not in papers.item(*item):
-            continue  # a lesson tests no claim
-        said[notebooks.path(item)] = _with_result(notebooks.path(item), item, found.get(item))
-    return said
-
-
-def write() -> list[Path]:
-    """Bring all generated files up to date; returns those that changed. Raises `InputError` outside a checkout."""
-    if not files.is_checkout():
-        raise InputError("the pages and READMEs can be written only in a checkout, not from an installed package")
-    stale = {file: text for file, text in generated().items() if not file.exists() or file.read_text() != text}
-    return [files.write_atomic(file, text.encode()) for file, text in stale.items()]

@@ -10,12 +10,6 @@ from fedlab_lite.runs.jobs import Program
 from fedlab_lite.util import choose
 
 
-def minutes(item: Item, preset: str) -> float:
-    """An estimate of the minutes that an item takes: its floor at `paper`, else what its preset says."""
-    floor = floors.stored(item) if preset == "paper" else None
-    return floor.minutes() if floor else presets.preset_table(*item, preset)["minutes"]
-
-
 def programs(
     items: Sequence[Item], preset: str, values: Mapping[str, Any], *, only: str | None = None, force: bool = False
 ) -> list[Program]:
@@ -31,7 +25,7 @@ def programs(
         choose("algorithm of these runs", only, {run.algorithm for runs in of.values() for run in runs.values()})
     decided = {item: result["outcome"] != "undecided" for item, result in results.committed().items()}
     found, names = [], set()
-    for item in sorted(items, key=lambda item: (decided.get(item, False), minutes(item, preset), item)):
+    for item in sorted(items, key=lambda item: (decided.get(item, False), floors.minutes(item, preset) or 0.0, item)):
         runs = {name: run for name, run in of[item].items() if only in (None, run.algorithm)}
         for program in missing(runs, force=force):
             rest = [run for run in program if run[0] not in names]

@@ -13,6 +13,7 @@ import numpy as np
 from fedlab_lite.data import Federated, federated
 from fedlab_lite.engine import Algorithm, Plan, Problem, evaluate, in_groups
 from fedlab_lite.engine.curves import judgements
+from fedlab_lite.engine.groups import judging_step, training_step
 from fedlab_lite.engine.work import Work, work_of
 from fedlab_lite.runs.build import algorithm_of, build_problem, partition_of
 from fedlab_lite.runs.settings import Settings
@@ -42,15 +43,21 @@ def floor(settings: Settings) -> Work:
     steps, tests = -(-sizes[cohort] // algorithm.batch_size), -(-np.asarray(problem.data.test_size) // 100)
     each_round = _batched(work_of(_round, algorithm, problem, state, cohort, key), steps, groups.clients_at_once)
     judgement = _batched(work_of(_judged, algorithm, problem, state, key), tests, groups.judged_at_once)
-    judgements = 1 + -(-settings.num_rounds // settings.eval_every)
-    return each_round.times(settings.num_rounds).then(judgement.times(judgements))
+    judged = 1 + -(-settings.num_rounds // settings.eval_every)
+    rows = min(algorithm.batch_size, problem.data.y.shape[1])
+    of_steps = (
+        (training_step(problem, rows), groups.clients_at_once or clients),
+        (judging_step(problem), groups.judged_at_once or len(sizes)),
+    )
+    memory = max(step.memory * at_once for step, at_once in of_steps)
+    return each_round.times(settings.num_rounds).then(judgement.times(judged))._replace(memory=memory)
 
 
 def _batched(work: Work, steps: np.ndarray, at_once: int | None) -> Work:
     """The work of clients one after the other, if so many of similar size are batched: padded, and with fewer steps."""
     at_once = min(at_once or len(steps), len(steps))
     share = float(np.sort(steps)[::-1][::at_once].sum() / steps.sum())  # of the steps, those of each batch's longest
-    return work.times(share * at_once, 1.0)._replace(steps=work.steps * share, memory=work.memory * at_once)
+    return work.times(share * at_once, 1.0)._replace(steps=work.steps * share)
 
 
 def minutes(work: Work, tflops: float = TFLOPS) -> float:

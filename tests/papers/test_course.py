@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from fedlab_lite.papers import course, notebooks, presets
+from fedlab_lite.papers import course, floors, notebooks, presets
 from fedlab_lite.util import files
 
 LESSONS = [item for item in presets.items(of=(presets.COURSE,)) if "claim" not in presets.item(*item)]
@@ -39,7 +39,7 @@ def test_title_cell(item):
     for needed in about["needs"]:
         assert re.search(rf"\]\({needed:02}_\w+\.ipynb\)", text), f"lesson {needed} is not named"
     assert f"{about['reading']} minutes to read" in text
-    assert presets.estimate(*item, "quick")["minutes"] <= 1
+    assert floors.minutes(item, "quick") <= 1
 
 
 @of_all

@@ -9,7 +9,7 @@ import nbformat
 import pytest
 import yaml
 
-from fedlab_lite.papers import notebooks, presets, report, results
+from fedlab_lite.papers import notebooks, pages, presets, results
 from fedlab_lite.util import files
 
 NOTEBOOKS = sorted(files.notebooks_dir().glob("*/*.ipynb"))
@@ -150,7 +150,7 @@ def test_committed_result_is_whole_and_not_older_than_its_notebook(file):
 def test_what_is_generated_is_fresh(monkeypatch):
     """`fedlab report --write` brings it up to date."""
     monkeypatch.delenv("FEDLAB_FIGURES")
-    for file, text in report.generated().items():
+    for file, text in pages.generated().items():
         assert file.read_text() == text, file
 
 

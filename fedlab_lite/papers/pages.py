@@ -1,0 +1,60 @@
+"""The generated files of a checkout, wholly or in part: pages of results, tables of READMEs, notebooks' first cells."""
+
+import json
+import re
+from pathlib import Path
+
+from fedlab_lite.papers import gallery, notebooks, report, results
+from fedlab_lite.papers import presets as papers
+from fedlab_lite.papers.presets import Item
+from fedlab_lite.papers.report import Result
+from fedlab_lite.util import InputError, files
+
+
+def refresh(text: str, name: str, table: str) -> str:
+    """Replace the text between `<!-- name:begin -->` and `<!-- name:end -->` by the table.
+
+    >>> refresh("a<!-- t:begin -->old<!-- t:end -->b", "t", "new")
+    'a<!-- t:begin -->\\nnew\\n<!-- t:end -->b'
+    """
+    begin, end = f"<!-- {name}:begin -->", f"<!-- {name}:end -->"
+    pattern = re.compile(f"({re.escape(begin)}).*?({re.escape(end)})", re.DOTALL)
+    if len(pattern.findall(text)) != 1:
+        raise InputError(f"the text must have the lines {begin} and {end} exactly once; the table goes between them")
+    return pattern.sub(lambda match: f"{match[1]}\n{table}\n{match[2]}", text)
+
+
+def _with_result(file: Path, item: Item, result: Result | None) -> str:
+    content = json.loads(file.read_text())
+    text = refresh(notebooks.source(content["cells"][0]), "result", report.first_cell(item, result))
+    content["cells"][0]["source"] = text.splitlines(keepends=True)
+    return json.dumps(content, indent=1, ensure_ascii=False) + "\n"
+
+
+def generated() -> dict[Path, str]:
+    """The up-to-date content of each file that is generated, wholly or in part."""
+    found = results.committed(papers.ALL)
+    readme, guide = files.project_root() / "README.md", files.notebooks_dir() / "README.md"
+    course = refresh(guide.read_text(), "course", report.course_markdown())
+    said = {
+        readme: refresh(readme.read_text(), "papers", report.papers_markdown(found)),
+        guide: refresh(course, "notebooks", report.notebooks_markdown(found)),
+    }
+    if found:
+        said[files.figures_dir() / "README.md"] = gallery.markdown(found)
+    for paper in papers.PAPERS:
+        if papers.load(paper).get("items"):
+            said[files.figures_dir() / paper / "README.md"] = report.page(paper, found)
+    for item in papers.items(of=papers.ALL):
+        if "claim" not in papers.item(*item):
+            continue  # a lesson tests no claim
+        said[notebooks.path(item)] = _with_result(notebooks.path(item), item, found.get(item))
+    return said
+
+
+def write() -> list[Path]:
+    """Bring all generated files up to date; returns those that changed. Raises `InputError` outside a checkout."""
+    if not files.is_checkout():
+        raise InputError("the pages and READMEs can be written only in a checkout, not from an installed package")
+    stale = {file: text for file, text in generated().items() if not file.exists() or file.read_text() != text}
+    return [files.write_atomic(file, text.encode()) for file, text in stale.items()]

@@ -1,0 +1,51 @@
+"""Pages of pictures: each result once, what comes from a result is escaped, and a missing picture is said."""
+
+import re
+
+import pytest
+
+from fedlab_lite.papers import gallery, presets, results
+from fedlab_lite.papers.presets import Item
+from fedlab_lite.util import files
+
+ITEM = Item("fedeq", "fig04_mlp_vs_deq_mlp")
+
+
+@pytest.fixture(autouse=True)
+def committed(monkeypatch):
+    monkeypatch.delenv("FEDLAB_FIGURES")
+
+
+@pytest.fixture
+def result():
+    return results.committed()[ITEM]
+
+
+def test_a_page_of_own_results(monkeypatch, tmp_path, result):
+    monkeypatch.setattr(files, "drafts_dir", lambda: tmp_path)
+    text = gallery.write_page({ITEM: result | {"preset": "quick", "reason": "a < b & c"}}).read_text()
+    assert "a &lt; b &amp; c" in text
+    assert "No picture" in text
+    (tmp_path / "quick" / "fedeq").mkdir(parents=True)
+    (tmp_path / "quick" / "fedeq" / f"{ITEM.stem}.png").write_bytes(b"")
+    text = gallery.write_page({ITEM: result | {"preset": "quick"}}).read_text()
+    assert f'src="quick/fedeq/{ITEM.stem}.png"' in text
+    assert result["word"] in text
+
+
+def test_the_gallery_has_every_committed_picture():
+    found = results.committed()
+    text = gallery.markdown(found)
+    pictures = re.findall(r'<img src="([^"]*)"', text)
+    assert sorted(pictures) == sorted(f"{item.paper}/{item.stem}.png" for item in found)
+    assert all((files.figures_dir() / picture).exists() for picture in pictures)
+
+
+def test_anchors_are_those_of_the_pages_headings():
+    headings = {}
+    for paper in presets.PAPERS:
+        page = (files.figures_dir() / paper / "README.md").read_text()
+        headings[paper] = {
+            re.sub(r"[^\w-]", "", line[3:].lower().replace(" ", "-")) for line in page.splitlines() if line[:3] == "## "
+        }
+    assert all(gallery.anchor(item) in headings[item.paper] for item in presets.items())

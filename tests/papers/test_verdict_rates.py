@@ -1,0 +1,46 @@
+"""Equal methods rarely get a word, and real leads get it as often as the statistics allow: by simulation."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from helpers import made
+
+from fedlab_lite.papers.outcome import OUTCOMES
+from fedlab_lite.papers.verdicts import compare
+
+
+def simulated(rivals, lead, draws, *, seeds=3, clients=20):
+    """Outcomes of `draws` claims that a method leads `rivals` others; runs and clients vary by 1 and 5 points."""
+    rng = np.random.default_rng([rivals, seeds])
+    counts = dict.fromkeys(OUTCOMES, 0)
+    for _ in range(draws):
+        runs = {}
+        hard = rng.normal(0, 0.1, clients)  # of the partition: the same for all methods
+        for method in range(rivals + 1):
+            own = rng.normal(0, 0.05, clients)  # how well a method suits a client; of the partition, not of the seed
+            finals = 0.7 + own.mean() + (lead if method == 0 else 0) + rng.normal(0, 0.01, seeds)
+            run = made(finals, clients=clients, rounds=4)
+            curves = np.broadcast_to(finals[:, None, None] - own.mean() + own + hard, (seeds, 5, clients))
+            runs[str(method)] = replace(run, client_curves=curves)
+        counts[compare(runs, "0", [str(method) for method in range(1, rivals + 1)]).outcome] += 1
+    return {name: count / draws for name, count in counts.items()}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rivals", [1, 3, 5, 7])
+def test_equal_methods_get_either_word_in_at_most_five_percent(rivals):
+    """Whatever the number of rivals; 400 draws have a standard error of a point, so 7 % would be seen."""
+    found = simulated(rivals, 0.0, 400)
+    assert found["agrees"] <= 0.065, found
+    assert found["differs"] <= 0.065, found
+
+
+@pytest.mark.slow
+def test_the_power_of_three_seeds():
+    """A lead that is 1 and 2 standard deviations of a difference (of seeds and clients' draw) against three rivals."""
+    deviation = math.sqrt(2) * math.hypot(0.01, 0.05 / math.sqrt(20) * math.sqrt(3))
+    one, two = (simulated(3, factor * deviation, 200)["agrees"] for factor in (1, 2))
+    assert one < two
+    assert two > 0.3
