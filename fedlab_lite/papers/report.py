@@ -12,6 +12,7 @@ from fedlab_lite.papers import presets as papers
 from fedlab_lite.papers.names import MOMENTS, plain_name
 from fedlab_lite.papers.presets import Item
 from fedlab_lite.papers.scope import WORDS
+from fedlab_lite.papers.variants import told
 from fedlab_lite.util import InputError, files
 
 Result = dict[str, Any]
@@ -72,12 +73,16 @@ def duration(minutes: float) -> str:
 def lines(found: Mapping[Item, Result], width: int, full: bool = False) -> list[str]:
     """One line per claim, cut at `width`: notebook, preset, verdict and reason.
 
-    With `full`, lines are not cut, and all numbers follow: ours / published.
+    A run with changed parameters has its own line, which says them. With `full`, lines are not cut, and all numbers
+    follow: ours / published.
     """
-    longest = max(len(str(item)) for item in found)
+    longest = max(len(f"{result['paper']}/{result['item']}") for result in found.values())
     said = []
-    for item, result in found.items():
-        line = f"{item!s:<{longest}}  {result['preset']:<6}  {result['word']:<12}  {result['reason']}"
+    for result in found.values():
+        changed = ", ".join(f"{name}={told(value)}" for name, value in result.get("changed", {}).items())
+        reason = f"with {changed}: {result['reason']}" if changed else result["reason"]
+        item = f"{result['paper']}/{result['item']}"
+        line = f"{item:<{longest}}  {result['preset']:<6}  {result['word']:<12}  {reason}"
         said.append(line if full or len(line) <= width else f"{line[: width - 1]}…")
         if full:
             rows = numbers(result | {"shown": list(result["metrics"])})
