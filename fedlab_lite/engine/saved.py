@@ -31,7 +31,7 @@ from fedlab_lite.util.fields import Range, check_value, checks_arguments
 FORMAT = 1  # of the folder; a newer one is refused
 CHUNK = 1000  # rows per forward pass
 ABOUT, PARAMS = "model.json", "params.npz"
-PIXELS, AS_GIVEN = "which the network divides by 255", "used as they are"
+PIXELS, AS_GIVEN = "divided by 255 in the network", "used as they are"
 
 
 @checks_arguments
@@ -112,7 +112,8 @@ def _parts(problem: Problem, algorithm: Algorithm, state: dict) -> dict[str, dic
 def _numbers(algorithm: Algorithm) -> dict[str, Any]:
     """The hyper-parameters of an algorithm, without its optimisers, for readers."""
     optimizers = optimizers_of(type(algorithm))
-    return {name: value for name, value in vars(algorithm).items() if name not in optimizers}
+    own = {name: value for name, value in vars(algorithm).items() if name not in optimizers}
+    return {name: value if isinstance(value, int | float | None) else str(value) for name, value in own.items()}
 
 
 def _by_path(tree: dict) -> dict[str, Any]:

@@ -126,12 +126,12 @@ def test_pixels_are_scaled_as_in_training(tmp_path):
     problem = fl.Problem(data, fl.make_model("mlp", data.input_shape, 2, width=8))
     algorithm, state = trained("fedavg", problem, rounds=0)
     saved = load(save(tmp_path / "pixels", problem, algorithm, state))
-    assert saved.about["inputs"]["scaling"] == "which the network divides by 255"
+    assert saved.about["inputs"]["scaling"] == "divided by 255 in the network"
     params = jax.tree.map(lambda leaf: leaf[0], state["params"])
     same = jax.nn.softmax(problem.model.apply(params, x.astype(np.float32) / 255))
     np.testing.assert_allclose(saved.probabilities(x), same, atol=1e-6)
     with pytest.raises(
-        InputError, match="x is float32, but the rows in training were uint8, which the network divides"
+        InputError, match="x is float32, but the rows in training were uint8, divided by 255 in the network"
     ):
         saved.predict(x / np.float32(255))
 
