@@ -13,7 +13,8 @@ __version__ = "0.1.0"
 _ROOMS = ("algorithms", "analysis", "data", "deq", "engine", "nn", "papers", "plots", "runs", "util")
 _NAMES = {  # public name: the room that has it
     **dict.fromkeys(("Algorithm", "Batch", "Channel", "ClientData", "Graph", "History", "Problem"), "engine"),
-    **dict.fromkeys(("RoundContext", "Task", "evaluate", "make_graph", "message_bytes", "setup", "train"), "engine"),
+    **dict.fromkeys(("RoundContext", "Task", "evaluate", "load", "make_graph", "message_bytes", "save"), "engine"),
+    **dict.fromkeys(("setup", "train"), "engine"),
     **dict.fromkeys(("Settings", "build_problem", "check_parameters", "final_state", "run", "run_all"), "runs"),
     **dict.fromkeys(("Model", "count_params", "make_model"), "nn"),
     **dict.fromkeys(("Federated", "federated"), "data"),

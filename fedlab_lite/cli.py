@@ -68,10 +68,13 @@ def _jobs(args: argparse.Namespace) -> list[cluster.Job]:
         file = notebooks.path(item)
         preset, values = _preset(args, given, "preset" in notebooks.parameters(file))
         preset = preset or (result["preset"] if result else "quick")
+        own = values
         if result:
             known = notebooks.rules(file, result["parameters"] | {"preset": preset}).keys() - {"preset"}
             values = {k: v for k, v in result["parameters"].items() if k in known and v is not None} | values
         notebooks.check_parameters(file, notebooks.with_preset(file, preset, values))
+        if args.commit and (changed := ", ".join(notebooks.changed(item, preset, own))):
+            raise InputError(f"{item}: {changed} would replace the preset's in a committed figure; leave out --commit")
         jobs.append((item, preset, values))
     return jobs
 
@@ -134,6 +137,8 @@ def manage_runs(args: argparse.Namespace) -> None:
 
 def run_notebooks(args: argparse.Namespace) -> int:
     """Train the missing runs, then run the notebooks: writes figures and rendered notebooks to build/.
+
+    A run with other parameters than the preset's has a name of its own there, which says them.
 
     examples:
       fedlab run fedeq/tab03

@@ -390,7 +390,7 @@ def test_run_renders_and_reports_failures(checkout, monkeypatch, capsys):
     write_notebook(body=f"import os\nprint(preset, num_rounds, {own})")
     assert main(["run", "fig04_mlp", "-p", "num_rounds", "3"]) == 0
     out = capsys.readouterr().out
-    rendered = checkout / "build" / "notebooks" / "quick" / "fedeq" / "fig04_mlp_vs_deq_mlp.ipynb"
+    rendered = checkout / "build" / "notebooks" / "quick" / "fedeq" / "fig04_mlp_vs_deq_mlp,num_rounds=3.ipynb"
     assert "[1/1] fedeq/fig04_mlp_vs_deq_mlp  quick  " in out
     assert str(rendered) in out
     assert nbformat.read(rendered, 4).cells[-1].outputs[0].text == "quick 3 1 false\n"
@@ -403,11 +403,72 @@ def test_run_renders_and_reports_failures(checkout, monkeypatch, capsys):
     assert "Traceback" not in error
 
 
+SAVES = """
+import matplotlib.pyplot as plt
+import fedlab_lite as fl
+verdict, metrics = fl.verdicts.derived({"rounds": (num_rounds, True)}), {"mlp": {"mean": 1.0, "std": 0.0, "n": 1}}
+about = {"verdict": verdict, "preset": preset, "metrics": metrics, "data_source": "", "seeds": [0], "published": []}
+fl.papers.save_figure(plt.figure(), "fedeq", "fig04_mlp_vs_deq_mlp", **about)
+"""
+
+
+@pytest.mark.slow
+def test_a_run_with_changed_parameters_has_a_name_of_its_own(checkout, monkeypatch, capsys):
+    """It leaves the preset's result as it was, and `report` has a line for each, which says what differs."""
+    monkeypatch.setattr(notebooks, "compute", lambda *args, **options: 0)
+    write_notebook(body=SAVES)
+    own = papers.settings(*ITEM, "quick")["mlp"].num_rounds
+    assert main(["run", "fig04_mlp", "-p", "num_rounds", str(own)]) == 0  # the preset's own number
+    folder = files.drafts_dir() / "quick" / "fedeq"
+    plain = {file.name: file.read_bytes() for file in folder.iterdir()}
+    assert set(plain) == {f"{ITEM.stem}{suffix}" for suffix in (".json", ".png", ".svg")}
+    assert main(["run", "fig04_mlp", "-p", "num_rounds", "3"]) == 0
+    found = {file.name: file.read_bytes() for file in folder.iterdir()}
+    assert {name: found[name] for name in plain} == plain
+    assert set(found) - set(plain) == {f"{ITEM.stem},num_rounds=3{suffix}" for suffix in (".json", ".png", ".svg")}
+    write_notebook(body="raise ValueError('no')")
+    assert main(["run", "fig04_mlp", "-p", "num_rounds", "3"]) == 1
+    assert (folder / f"{ITEM.stem}.json").read_bytes() == plain[f"{ITEM.stem}.json"]
+    capsys.readouterr()
+    assert main(["report", "--drafts"]) == 0
+    first, second = (line for line in capsys.readouterr().out.splitlines() if line.startswith(str(ITEM)))
+    assert "with" not in first.split("seen")[0]
+    assert second.endswith("  with num_rounds=3: the notebook failed: ValueError: no")
+    written = sorted(file.name for file in (checkout / "build" / "notebooks" / "quick" / "fedeq").iterdir())
+    assert written == [f"{ITEM.stem},num_rounds=3.ipynb", f"{ITEM.stem}.ipynb"]
+
+
+def test_a_changed_run_replaces_no_committed_figure(checkout, produced, monkeypatch, capsys):
+    monkeypatch.setenv("FEDLAB_COMMIT", "")  # `--commit` sets it
+    write_notebook()
+    own = papers.settings(*ITEM, "quick")["mlp"].num_rounds
+    assert main(["run", "fig04_mlp", "--commit", "-p", "num_rounds", "3"]) == 2
+    assert "num_rounds would replace the preset's in a committed figure; leave out --commit" in capsys.readouterr().err
+    assert not produced
+    assert main(["run", "fig04_mlp", "--commit", "-p", "num_rounds", str(own), "-p", "preset", "quick"]) == 0
+    write_result(preset="laptop")
+    assert main(["run", "--committed", "--commit"]) == 0  # with the parameters that it has
+    assert produced.pop() == ("fedeq/fig04_mlp_vs_deq_mlp", "laptop", {"num_rounds": 7}, False)
+    assert main(["run", "--committed", "--commit", "-p", "num_rounds", "3"]) == 2
+
+
+def test_what_differs_from_the_preset(checkout):
+    write_notebook(
+        parameters="preset: str = 'quick'\nseeds: list[int] | None = None\nbandwidth: float = 2.0\noverrides: dict = {}"
+    )
+    plain = papers.settings(*ITEM, "quick")["mlp"]
+    same = {"seeds": list(plain.seeds), "bandwidth": 2, "dataset": plain.dataset, "num_rounds": None, "preset": "quick"}
+    assert notebooks.changed(ITEM, "quick", same) == {}
+    other = {"seeds": [7], "bandwidth": 3, "overrides": {"partition": "by_label", "lr": 0.123, "num_rounds": 3}}
+    expected = {"seeds": (7,), "bandwidth": 3.0, "partition": "by_label", "lr": 0.123, "num_rounds": 3}
+    assert notebooks.changed(ITEM, "quick", other) == expected
+
+
 def test_a_chapter_of_the_course_has_no_preset(checkout, capsys):
     chapter = Item("learn", "11_how_fast")
     write_notebook(chapter, body="print('preset' in dir(), width)", parameters="width: int = 64  # of a layer")
     assert main(["run", "learn/11", "-p", "width", "8"]) == 0
-    rendered = checkout / "build" / "notebooks" / "quick" / "learn" / "11_how_fast.ipynb"
+    rendered = checkout / "build" / "notebooks" / "quick" / "learn" / "11_how_fast,width=8.ipynb"
     assert str(rendered) in capsys.readouterr().out
     assert nbformat.read(rendered, 4).cells[-1].outputs[0].text == "False 8\n"
     assert main(["run", "learn/11", "-p", "preset", "quick"]) == 2

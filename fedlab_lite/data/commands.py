@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fedlab_lite.data import import_tables, npz, sources, which
+from fedlab_lite.data.pool import Pool
 from fedlab_lite.util import CorruptFileError, InputError, choose, data_dir
 
 
@@ -61,20 +62,26 @@ def data_fetch(args: argparse.Namespace) -> None:
 
 
 def data_check(args: argparse.Namespace) -> None:
-    pool = npz.read(Path(args.name))
+    pool = npz.read(Path(args.name) if args.name.endswith(".npz") else npz.own_file(args.name))
     x = pool.x_train
-    print(f"{args.name}: {pool.describe()}\n{pool.task}; x runs from {x.min():g} to {x.max():g}")
+    _show(args.name, pool)
+    print(f"{pool.task}; x runs from {x.min():g} to {x.max():g}")
     if x.dtype == "uint8" and x.max() < 128:
         print("networks divide uint8 by 255, so these images would be dark; multiply them, or convert them to floats")
+
+
+def _show(what: object, pool: Pool) -> None:
+    """Print what a data set holds, and the words for its labels."""
+    print(f"{what}: {pool.describe()}")
+    if pool.label_words:
+        print(f"labels: {', '.join(f'{number} {word}' for number, word in enumerate(pool.label_words))}")
 
 
 def data_import(args: argparse.Namespace) -> None:
     source = Path(args.name)
     output = args.output or npz.own_file(source.stem)
     options = {name: getattr(args, name) for name in ("label", "owner", "split", "test_fraction", "size")}
-    pool, labels = import_tables.import_data(source, output, **options)
-    print(f"{output}: {pool.describe()}")
-    print(f"labels: {', '.join(f'{number} {word}' for number, word in enumerate(labels))}")
+    _show(output, import_tables.import_data(source, output, **options))
     print(f"in {data_dir()} (FEDLAB_DATA) it is a data set with this name: -p dataset {output.stem}")
 
 
@@ -90,10 +97,10 @@ def _size(text: str) -> tuple[int, int]:
 def add_arguments(sub: argparse.ArgumentParser) -> None:
     """Add the arguments of `fedlab data` to a parser."""
     sub.add_argument("action", choices=("status", "fetch", "check", "import"))
-    sub.add_argument("name", nargs="?", metavar="NAME|FILE", help="data set, .npz (check), table or folder (import)")
+    sub.add_argument("name", nargs="?", metavar="NAME|FILE", help="data set; .npz (check); table or folder (import)")
     about = (
         "A .csv or .parquet with one row per sample, or a folder with one folder of images per class (or train/ and "
-        "test/ with such folders), becomes NAME.npz: x_train, y_train, x_test, y_test, and owner_train, owner_test."
+        "test/ with such folders), becomes NAME.npz: x_train, y_train, x_test, y_test, label_words, owners if known."
     )
     group = sub.add_argument_group("import", about)
     group.add_argument("--output", type=Path, metavar="NAME.npz", help="file to write (default: in FEDLAB_DATA)")

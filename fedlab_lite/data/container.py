@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from itertools import compress
 from typing import Any
 
 import jax
@@ -16,7 +17,7 @@ from fedlab_lite.util import InputError, choose, sha256_of_arrays
 
 Pair = tuple[np.ndarray, np.ndarray]  # x and y of one client
 _ARRAYS = ("x", "y", "size", "test_x", "test_y", "test_size", "shared_x", "budget")
-_STATIC = ("name", "source", "num_classes", "task")
+_STATIC = ("name", "source", "num_classes", "task", "label_words", "client_names")
 
 
 @partial(jax.tree_util.register_dataclass, data_fields=_ARRAYS, meta_fields=_STATIC)
@@ -48,6 +49,8 @@ class Federated:
     num_classes: int  # the number of outputs of a model
     task: str = "classification"  # one of TASKS
     budget: np.ndarray | None = None  # [clients] int32, solver iterations that each client can afford; None: no limit
+    label_words: tuple[str, ...] = ()  # the word for each label 0, 1, ...; (): not known
+    client_names: tuple[str, ...] = ()  # the recorded owner of each client's rows; (): not known
 
     def __repr__(self) -> str:
         rows = f"{self.num_clients} clients, rows of shape {self.input_shape}"
@@ -125,7 +128,8 @@ class Federated:
         def part(clients: np.ndarray) -> Federated:
             whole = {"shared_x", *(("test_x", "test_y", "test_size") if self.common_test else ())}
             kept = {name: getattr(self, name) for name in _ARRAYS if name not in whole}
-            return replace(self, **{name: array[clients] for name, array in kept.items() if array is not None})
+            rows = {name: array[clients] for name, array in kept.items() if array is not None}
+            return replace(self, **rows, client_names=tuple(compress(self.client_names, clients)))
 
         return part(~newcomer), part(newcomer)
 

@@ -24,8 +24,8 @@ def import_data(
     split: str | None = None,
     test_fraction: Share = 0.2,
     size: tuple[int, int] | None = None,
-) -> tuple[Pool, list[str]]:
-    """Make the data set `output` from a table or a folder of images; return it and the words for its labels 0, 1, ... .
+) -> Pool:
+    """Make the data set `output` from a table or a folder of images, with the words for its labels; return it.
 
     A table (.csv, .parquet) has one row per sample. Its column `label` may hold any values. The column `owner`, if
     given, says whose each row is. All other columns are features: numbers, used unchanged. A folder has one folder of
@@ -42,9 +42,9 @@ def import_data(
       >>> import pathlib, tempfile
       >>> folder = pathlib.Path(tempfile.mkdtemp())
       >>> _ = (folder / "t.csv").write_text("a,b,label\\n" + "0,1,no\\n" * 5 + "2,3,yes\\n" * 5)
-      >>> pool, labels = import_data(folder / "t.csv", folder / "t.npz")
-      >>> labels, pool.x_train.shape, pool.y_test.tolist()
-      (['no', 'yes'], (8, 2), [0, 1])
+      >>> pool = import_data(folder / "t.csv", folder / "t.npz")
+      >>> pool.label_words, pool.x_train.shape, pool.y_test.tolist()
+      (('no', 'yes'), (8, 2), [0, 1])
     """
     if output.suffix != ".npz":
         raise InputError(f"{output}: a data set is a file <name>.npz; choose an --output with this ending")
@@ -63,11 +63,12 @@ def import_data(
         is_test = held_out(columns.get("owner", y), test_fraction, seed=0)
     parts = zip(PARTS, (~is_test, is_test), strict=True)
     arrays = {f"{kind}_{part}": column[rows] for part, rows in parts for kind, column in columns.items()}
+    arrays[npz.WORDS] = labels.astype(str)
     pool = npz.pool_of(arrays, output)
     buffer = io.BytesIO()
     np.savez_compressed(buffer, **arrays)
     write_atomic(output, buffer.getvalue())
-    return pool, [str(each) for each in labels]
+    return pool
 
 
 def _table(source: Path, label: str, owner: str | None, split: str | None) -> Arrays:
@@ -93,7 +94,7 @@ def _table(source: Path, label: str, owner: str | None, split: str | None) -> Ar
         raise InputError(f"{source}: {features.columns[column]} is empty or not a finite number in row {row}")
     columns = {"x": x, "label": table[label].to_numpy()}
     if owner is not None:
-        columns["owner"] = np.unique(table[owner].astype(str).to_numpy(str), return_inverse=True)[1].astype(np.int32)
+        columns["owner"] = table[owner].astype(str).to_numpy(str)
     if split is not None:
         for each in table[split].astype(str).unique():
             choose(f"value of column {split!r}", each, PARTS)

@@ -1,5 +1,7 @@
 """`federated(...)`: load a data set by name or take arrays, divide the rows among clients and stack the result."""
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Annotated, Any
 
 import numpy as np
@@ -32,6 +34,7 @@ def federated(
     shared_alpha: Annotated[float, Range(0)] = 0.0,
     test_fraction: Share = 0.2,
     num_classes: Count | None = None,
+    label_words: tuple[str, ...] = (),
     task: str = "classification",
     name: str = "arrays",
     seed: Seed = 0,
@@ -61,6 +64,7 @@ def federated(
       shared_alpha: 0: the shared rows have the label mix of all rows; otherwise a mix drawn from Dir(shared_alpha).
       test_fraction: with an array: the share of test rows, of each owner's rows or of each class.
       num_classes: with an array: the number of classes; None: the labels are 0, 1, ... without gaps.
+      label_words: with an array: the word for each label, in order; a file has its own.
       task, name: with an array: one of `TASKS`, and what to call the data.
       seed: draws the embedded rows, the rows to keep, the test rows of an array, and the partition.
 
@@ -82,12 +86,13 @@ def federated(
     """
     by_name = isinstance(dataset, str)
     if by_name:
-        if y is not None or owners is not None:
-            raise InputError(f"data set {dataset!r} has its own labels; pass y and owners only with an array x")
+        if y is not None or owners is not None or label_words:
+            words = "pass y, owners and label_words only with an array x"
+            raise InputError(f"data set {dataset!r} has its own labels; {words}")
         name = dataset
     else:
         about = {"name": name, "num_classes": num_classes, "task": task, "test_fraction": test_fraction, "seed": seed}
-        pool = pool_of_arrays(dataset, y, owners, **about)
+        pool = pool_of_arrays(dataset, y, owners, **about, label_words=label_words)
         if owners is not None:
             if partition is not None or num_clients is not None:
                 raise InputError("owners decide which client has which row; leave partition and num_clients out")
@@ -106,9 +111,9 @@ def federated(
     if by_name:
         users = num_clients if partition == "natural" else motion.NUM_USERS
         pool = _load(dataset, num_clients, users, train_size and train_size + shared_size, test_size, seed)
-    shared_x = None
+    shared_x, client_names = None, []
     if partition == "natural":
-        train, test = _by_owner(pool, num_clients, train_size, test_size, seed=seed)
+        train, test, client_names = _by_owner(pool, num_clients, train_size, test_size, seed=seed)
     elif pool.task == "next_character":
         raise InputError(f"{name} are sequences, split by role: partition must be 'natural', not {partition!r}")
     elif partition == "by_class_cycle":
@@ -121,9 +126,10 @@ def federated(
         held_out = _shared(pool.y_train, shared_size, shared_alpha, seed)
         shared_x = pool.x_train[held_out]
         rest = np.setdiff1d(np.arange(len(pool.y_train)), held_out)
+        _check_sizes(name, (train_size, test_size), (len(rest), len(pool.y_test)))
         rngs = [np.random.default_rng([seed, part]) for part in range(2)]
-        kept = rest[_stratified(pool.y_train[rest], train_size, rngs[0], f"{name}: train_size")]
-        tests = _stratified(pool.y_test, test_size, rngs[1], f"{name}: test_size")
+        kept = rest[_stratified(pool.y_train[rest], train_size, rngs[0])]
+        tests = _stratified(pool.y_test, test_size, rngs[1])
         # With a common test set, test samples are not divided; the partition gets training samples in their place.
         labels = pool.y_train[kept], pool.y_train[kept] if common_test else pool.y_test[tests]
         if partition == "iid":
@@ -140,7 +146,8 @@ def federated(
     parts = (pool.x_train, pool.y_train, train), (pool.x_test, pool.y_test, test)
     rows = [[(x[i], y[i]) for i in part] for x, y, part in parts]
     about = {"name": name, "source": pool.source, "num_classes": pool.num_classes, "task": pool.task}
-    return Federated.stack(*rows, **about, shared_x=shared_x, common_test=common_test)
+    data = Federated.stack(*rows, **about, shared_x=shared_x, common_test=common_test)
+    return replace(data, label_words=pool.label_words, client_names=tuple(client_names))
 
 
 def _seven_to_three(num_clients: int, train_size: int | None, test_size: int | None) -> tuple[int | None, int | None]:
@@ -161,9 +168,11 @@ def _shared(y: np.ndarray, size: int, alpha: float, seed: int) -> np.ndarray:
     """Draw sorted indices of `size` samples, with the label mix of `y`, or with one drawn from Dir(alpha)."""
     if size == 0:
         return np.zeros(0, int)
+    if size > len(y):
+        raise InputError(f"shared_size is {size}, but there are {len(y)} training rows; use fewer")
     rng = np.random.default_rng([seed, 2])
     if not alpha:
-        return _stratified(y, size, rng, "shared_size")
+        return _stratified(y, size, rng)
     if not 0 < alpha < np.inf:
         raise InputError(f"shared_alpha is {alpha}; the Dirichlet distribution needs a positive number, or 0 for none")
     classes, available = np.unique(y, return_counts=True)
@@ -194,11 +203,10 @@ def _load(dataset: str, num_clients: int, users: int, train_size: int | None, te
     return synthetic.textures(100 if name == "textures100" else 10, train_size, test_size, seed=seed)
 
 
-def _stratified(y: np.ndarray, size: int | None, rng: np.random.Generator, what: str) -> np.ndarray:
+def _stratified(y: np.ndarray, size: int | None, rng: np.random.Generator) -> np.ndarray:
     """Draw sorted indices of `size` samples with the label mix of `y`."""
     if size is None:
         return np.arange(len(y))
-    _check_available(size, len(y), what)
     classes, counts = np.unique(y, return_counts=True)
     return _drawn(y, classes, apportion(counts, size), rng)
 
@@ -209,8 +217,11 @@ def _drawn(y: np.ndarray, classes: np.ndarray, counts: np.ndarray, rng: np.rando
     return np.sort(np.concatenate([rng.choice(np.flatnonzero(y == k), n, replace=False) for k, n in pairs]))
 
 
-def _by_owner(pool: Pool, num_clients: int, *sizes: int | None, seed: int) -> tuple[list, list]:
-    """Draw owners, and of their samples as many as `sizes` say: one per client, the others by each client's number."""
+def _by_owner(pool: Pool, num_clients: int, *sizes: int | None, seed: int) -> tuple[list, list, list[str]]:
+    """Draw owners, and of their samples as many as `sizes` say: one per client, the others by each client's number.
+
+    Returns: the rows of each client for training and for test, and the clients' names.
+    """
     if pool.owner_train is None or pool.owner_test is None:
         raise InputError(
             f"{pool.source} does not record the owners of its samples, so partition 'natural' is not possible. Use "
@@ -218,16 +229,22 @@ def _by_owner(pool: Pool, num_clients: int, *sizes: int | None, seed: int) -> tu
             "as an .npz with owner_train and owner_test"
         )
     parts = natural(pool.owner_train, pool.owner_test, num_clients, seed=seed)
+    _check_sizes(f"{pool.name}, {num_clients} clients", sizes, [sum(map(len, part)) for part in parts])
     for k, (part, size) in enumerate(zip(parts, sizes, strict=True)):
         if size is not None:
             rng, lengths = np.random.default_rng([seed, k]), np.array([len(rows) for rows in part])
-            what = f"{pool.name}: {('train_size', 'test_size')[k]} (of {num_clients} clients)"
-            _check_available(size, lengths.sum(), what)
             counts = lengths if size == lengths.sum() else 1 + apportion(lengths - 1, size - num_clients)
             part[:] = [np.sort(rng.choice(rows, n, replace=False)) for rows, n in zip(part, counts, strict=True)]
-    return parts
+    return *parts, pool.owner_train[[rows[0] for rows in parts[0]]].astype(str).tolist()
 
 
-def _check_available(size: int, available: int, what: str) -> None:
-    if size > available:
-        raise InputError(f"{what} is {size}, but there are {available} samples; use at most {available}")
+def _check_sizes(what: str, sizes: Sequence[int | None], available: Sequence[int]) -> None:
+    """Raise `InputError`, one for both sizes, where train_size or test_size asks for more rows than there are."""
+    wanted = [there if size is None else size for size, there in zip(sizes, available, strict=True)]
+    if wanted[0] > available[0] or wanted[1] > available[1]:
+        train, test = map(min, wanted, available)
+        raise InputError(
+            f"{what}: train_size is {sizes[0]} and test_size {sizes[1]}, but there are {available[0]} training and "
+            f"{available[1]} test rows; write train_size={train}, test_size={test}, or less "
+            f"(in a notebook `-p train_size {train} -p test_size {test}`)"
+        )

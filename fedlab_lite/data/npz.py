@@ -3,6 +3,7 @@
     x_train, x_test          one row per sample: `[n, features]`, or `[n, height, width]` with or without `channels`
     y_train, y_test          the label of each row, `[n]`: 0 ... k-1
     owner_train, owner_test  whose each row is, `[n]`, if known: numbers or names (partition 'natural')
+    label_words              the word for each label, `[k]`, if known
 
 An error lists all problems of a file at once. Nothing is unpickled.
 """
@@ -15,11 +16,12 @@ from pathlib import Path
 import numpy as np
 
 from fedlab_lite.data.formats import PARTS, Arrays
-from fedlab_lite.data.pool import Pool, wrong_classes, wrong_owners, wrong_rows
+from fedlab_lite.data.pool import Pool, wrong_classes, wrong_owners, wrong_rows, wrong_words
 from fedlab_lite.util import CorruptFileError, InputError, MissingDataError, data_dir
 
 KEYS = ("x_train", "y_train", "x_test", "y_test")
 OWNERS = ("owner_train", "owner_test")
+WORDS = "label_words"
 KNOWN_COPIES = {  # digest of a pool -> the source that it is named by
     "902491f3c3e3ab713c864b577b3691b4b303d9f3f2bf6fff0a37eb87494873b3": "cifar10 (jpeg copy)",
 }
@@ -89,7 +91,8 @@ def _read(path: Path, num_classes: int | None, _stamp: tuple | None) -> Pool:
 
 def pool_of(arrays: Arrays, path: Path, wrong: Sequence[str] = (), num_classes: int | None = None) -> Pool:
     """Make a pool of the arrays of the file `path`; raise `InputError` that lists all problems and `wrong`."""
-    wrong = [*wrong, *(f"it has {key!r}, which is not part of a data set" for key in arrays.keys() - {*KEYS, *OWNERS})]
+    others = arrays.keys() - {*KEYS, *OWNERS, WORDS}
+    wrong = [*wrong, *(f"it has {key!r}, which is not part of a data set" for key in others)]
     if missing := [key for key in KEYS if key not in arrays and not any(key in each for each in wrong)]:
         wrong.append(f"it has no {', '.join(missing)} (it has {', '.join(arrays) or 'nothing'})")
     if len({*OWNERS} & arrays.keys()) == 1:
@@ -110,10 +113,16 @@ def pool_of(arrays: Arrays, path: Path, wrong: Sequence[str] = (), num_classes: 
             wrong.append(f"y_test has label {extra[0]}, which no training row has")
         if not num_classes and len(np.unique(y)) < 2:
             wrong.append("y_train has only one label; a classification needs at least two")
+    words = arrays.get(WORDS, np.zeros(0, str))
+    if words.dtype.kind != "U" or words.ndim != 1:
+        wrong.append(f"{WORDS} is {words.dtype} {words.shape}; save one word per label, a list of text")
+    elif not wrong and len(words):
+        wrong += wrong_words(words.tolist(), num_classes or int(y.max()) + 1, WORDS)
     if wrong:
         raise InputError(f"{path} is not a valid data set:" + "".join(f"\n  - {each}" for each in wrong))
     if x.ndim == 3:  # grey images without a channel axis
         arrays = arrays | {"x_train": x[..., None], "x_test": test_x[..., None]}
-    pool = Pool(**arrays, name=path.stem, source="", num_classes=num_classes or int(y.max()) + 1)
+    about = {"name": path.stem, "num_classes": num_classes or int(y.max()) + 1, WORDS: tuple(words.tolist())}
+    pool = Pool(**arrays | about, source="")
     digest = pool.digest()
     return pool._replace(source=KNOWN_COPIES.get(digest, f"own file {path.name}, sha256 {digest[:12]}"))

@@ -1,5 +1,6 @@
 """`Pool`, samples before they are divided among clients: checks, and pools of a user's own arrays."""
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,7 +18,7 @@ class Pool(NamedTuple):
     """A data set before partition: x_train `[n, ...]`, y_train `[n]`, and the same for test.
 
     `task` is one of `TASKS`; for 'next_character' x and y are `[n, length]`, and 0 is padding. `owner_train [n]` and
-    `owner_test` say who made each sample, where this was recorded.
+    `owner_test` say who made each sample, and `label_words` the word for each label, where this was recorded.
     """
 
     x_train: np.ndarray
@@ -30,6 +31,7 @@ class Pool(NamedTuple):
     task: str = "classification"
     owner_train: np.ndarray | None = None
     owner_test: np.ndarray | None = None
+    label_words: tuple[str, ...] = ()
 
     def digest(self) -> str:
         """The SHA-256 (hex) of the arrays."""
@@ -86,6 +88,19 @@ def wrong_classes(y: np.ndarray, name: str = "y", known: bool = False) -> list[s
     return [f"the labels {name} are {some}, and no row has {missing}; {_NUMBERED} without gaps, or set num_classes"]
 
 
+def wrong_words(words: Sequence[str], num_classes: int, name: str = "label_words") -> list[str]:
+    """List what is wrong with the words for the labels 0 ... num_classes - 1.
+
+    >>> wrong_words(["cat", "cat"], 3)
+    ['label_words has 2 words for 3 classes; give one word per label, in order', 'label_words has one word twice: cat']
+    """
+    twice = sorted({word for word in words if list(words).count(word) > 1})
+    wrong = [f"{name} has one word twice: {', '.join(twice)}"] if twice else []
+    if len(words) != num_classes:
+        return [f"{name} has {len(words)} words for {num_classes} classes; give one word per label, in order", *wrong]
+    return wrong
+
+
 def wrong_owners(owners: np.ndarray, rows: int, name: str = "owners") -> list[str]:
     """List what is wrong with the owners of `rows` rows."""
     wrong = []
@@ -106,6 +121,7 @@ def pool_of_arrays(
     num_classes: int | None = None,
     task: str = "classification",
     test_fraction: Share = 0.2,
+    label_words: Sequence[str] = (),
     seed: int = 0,
 ) -> Pool:
     """Make a pool of `x [n, ...]` and `y [n, ...]`; `held_out` says which rows are for testing.
@@ -124,6 +140,8 @@ def pool_of_arrays(
     wrong = wrong_rows(x, y, num_classes)
     if not wrong and task == "classification":
         wrong = wrong_classes(y, known=num_classes is not None)
+    if not wrong and label_words:
+        wrong = wrong_words(label_words, num_classes or int(y.max()) + 1)
     if not wrong and owners is not None:
         owners = np.asarray(owners)
         wrong = wrong_owners(owners, len(x))
@@ -132,6 +150,7 @@ def pool_of_arrays(
     if num_classes is None:
         num_classes = int(y.max()) + 1
     about = {"name": name, "source": "own arrays", "num_classes": num_classes, "task": task}
+    about |= {"label_words": tuple(map(str, label_words))}
     if owners is not None:
         held = held_out(owners, test_fraction, seed)
         if lonely := np.setdiff1d(owners, owners[held]).tolist():

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from fedlab_lite.papers import presets
 from fedlab_lite.papers.presets import Item
-from fedlab_lite.papers.report import Result, title, verdict_of
+from fedlab_lite.papers.report import Result, changes, title, verdict_of
 from fedlab_lite.util import files
 
 ACROSS = 3  # pictures in a row
@@ -30,13 +30,13 @@ def write_page(found: Mapping[Item, Result]) -> Path:
 
 def _figure(item: Item, result: Result) -> str:
     """The picture of a result; what its notebook shows; the word, the preset and the reason."""
-    name, (where, what) = presets.load(item.paper)["name"], title(item)
+    name, (where, what) = presets.load(item.paper)["name"], title(Item(result["paper"], result["item"]))
     source = f"{result['preset']}/{item.paper}/{item.stem}"
     picture = f'<img src="{source}.png" alt="{escape(f"{name}, {where}")}">'
     rendered = f"../notebooks/{result['preset']}/{item.paper}/{item.stem}.ipynb"
     if not (files.drafts_dir() / f"{source}.png").exists():
         picture = "<p>No picture: the notebook stopped before it was drawn.</p>"
-    said = f"<b>{escape(result['word'])}</b> at <code>{result['preset']}</code>: {escape(result['reason'])}."
+    said = f"<b>{escape(result['word'])}</b> at <code>{result['preset']}</code>: {escape(changes(result) + result['reason'])}."
     link = f'<a href="{rendered}">the notebook as it ran</a>'
     return (
         f"<figure>\n<h2>{escape(f'{name}, {where}')}</h2>\n{picture}\n"

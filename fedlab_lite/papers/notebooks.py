@@ -15,11 +15,11 @@ from typing import Any, NamedTuple
 
 from fedlab_lite.data import which
 from fedlab_lite.engine import setup
-from fedlab_lite.papers import presets, results
+from fedlab_lite.papers import presets, results, variants
 from fedlab_lite.papers.presets import Item
 from fedlab_lite.runs import rule_of, runner
 from fedlab_lite.util import InputError, MissingDataError, NotStoredError, choose, files, progress
-from fedlab_lite.util.fields import Allowed, check_value, type_from
+from fedlab_lite.util.fields import Allowed, check_value, normal, type_from
 
 
 class NotebookFailed(Exception):
@@ -102,6 +102,26 @@ def check_parameters(file: Path, values: Mapping[str, Any]) -> None:
         check_value(f"{name} of {file.stem}", value, *known[name])
 
 
+def changed(item: Item, preset: str, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of the values that differ from the preset's."""
+    file = path(item)
+    own, known = parameters(file), rules(file, with_preset(file, preset, values))
+    table, plain = presets.preset_table(*item, preset), presets.settings(*item, preset)
+    runs = run_rules(item, preset, values)
+
+    def differs(name: str, value: Any) -> bool:
+        default = own[name].default if name in own else None
+        if value in [normal(each, known[name].hint) for each in (None, default, table.get(name))]:
+            return False
+        try:
+            return name not in runs or presets.settings(*item, preset, **{name: value}) != plain
+        except InputError:  # it fits together with other values only
+            return True
+
+    given = {name: normal(value, known[name].hint) for name, value in flat(values).items() if name != "preset"}
+    return {name: value for name, value in given.items() if differs(name, value)}
+
+
 def cell_values(file: Path, values: Mapping[str, Any]) -> dict[str, Any]:
     """Values for the notebook's parameter cell: its own parameters by name, all others in `overrides`.
 
@@ -145,13 +165,14 @@ def render(item: Item, preset: str, values: Mapping[str, Any]) -> Path:
     file = path(item)
     values = with_preset(file, preset, values)
     check_parameters(file, values)
-    output = files.rendered_dir() / preset / item.paper / file.name
+    own = {} if os.environ.get("FEDLAB_COMMIT") else changed(item, preset, values)  # committed: the item's name
+    output = files.rendered_dir() / preset / item.paper / f"{variants.name_of(item.stem, own)}.ipynb"
     files.check_writable(output.parent)
     unfinished = output.with_name(f".{output.name}")  # Papermill writes after each cell; a kill leaves a partial file
     watched, waiting = progress.watched(), progress.every_minute(lambda: f"{item}: running the notebook")
-    # The kernel inherits both. A stored notebook has no progress bars. The kernel takes GPU memory only as needed,
-    # because this process may already have computed and hold its share.
-    batch = {"FEDLAB_BATCH": "1", "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
+    # The kernel inherits these. A stored notebook has no progress bars. The kernel takes GPU memory only as needed,
+    # because this process may already have computed and hold its share. `save_figure` reads what was changed.
+    batch = {"FEDLAB_BATCH": "1", "XLA_PYTHON_CLIENT_PREALLOCATE": "false", variants.CHANGED: json.dumps(own)}
     before = {name: os.environ.get(name) for name in batch}
     os.environ.update(batch)
     try:

@@ -9,6 +9,7 @@ from fedlab_lite.papers import presets as papers
 from fedlab_lite.papers.names import MOMENTS, plain_name
 from fedlab_lite.papers.presets import Item
 from fedlab_lite.papers.scope import WORDS
+from fedlab_lite.papers.variants import told
 
 Result = dict[str, Any]
 FIELDS = {"train_size": "training rows", "test_size": "test rows", "num_clients": "clients", "num_rounds": "rounds"}
@@ -68,15 +69,26 @@ def duration(minutes: float | None) -> str:
 
 
 def lines(found: Mapping[Item, Result], full: bool = False) -> list[str]:
-    """One line per claim: notebook, preset, verdict and reason; with `full` all numbers follow, ours / published."""
-    longest = max(len(str(item)) for item in found)
+    """One line per claim: notebook, preset, verdict and reason; with `full` all numbers follow, ours / published.
+
+    A run with changed parameters has its own line, which says them.
+    """
+    longest = max(len(f"{result['paper']}/{result['item']}") for result in found.values())
     said = []
-    for item, result in found.items():
-        said.append(f"{item!s:<{longest}}  {result['preset']:<6}  {result['word']:<12}  {result['reason']}")
+    for result in found.values():
+        item = f"{result['paper']}/{result['item']}"
+        reason = f"{changes(result)}{result['reason']}"
+        said.append(f"{item:<{longest}}  {result['preset']:<6}  {result['word']:<12}  {reason}")
         if full:
             rows = numbers(result | {"shown": list(result["metrics"])})
             said += [f"    {result['claim']}", *(f"    {name}: {ours} / {published}" for name, ours, published in rows)]
     return said
+
+
+def changes(result: Result) -> str:
+    """The parameters that differ from the preset's, as the beginning of a sentence; empty where none does."""
+    changed = ", ".join(f"{name}={told(value)}" for name, value in result.get("changed", {}).items())
+    return f"with {changed}: " if changed else ""
 
 
 # --- pages --------------------------------------------------------------------------------------------------------

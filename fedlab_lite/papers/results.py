@@ -1,7 +1,8 @@
 """Save a figure with its metrics, verdict and provenance, and read such results.
 
 A result is three files: `<stem>.svg`, `.png` and `.json`. They are written to `build/figures/<preset>/<paper>/`. With
-`--commit` they are written to `figures/<paper>/`, which git tracks, together with the runs behind them.
+`--commit` they are written to `figures/<paper>/`, which git tracks, together with the runs behind them. A run with
+other parameters than the preset's has a name of its own in `build/`, see `variants`.
 """
 
 import hashlib
@@ -17,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from fedlab_lite.engine import History, describe_machine
-from fedlab_lite.papers import presets, scope
+from fedlab_lite.papers import presets, scope, variants
 from fedlab_lite.papers.outcome import OUTCOMES, Verdict
 from fedlab_lite.papers.presets import Item
 from fedlab_lite.runs import run_names, store
@@ -75,8 +76,10 @@ def save_figure(
         raise InputError(f"{len(shown)} metrics to show; choose at most {SHOWN} for the page (the JSON has all)")
     printed = presets.published(paper, item)
     verdict, also, close = scope.judge(Item(paper, item), preset, verdict, histories or {}, printed, also or {})
+    changed = variants.changed()
     home, note = _home(paper, item, preset)
-    existing = read_result(home / f"{item}.json")
+    name = variants.name_of(item, changed)
+    existing = read_result(home / f"{name}.json")
     result = _record(
         Item(paper, item),
         preset,
@@ -95,22 +98,23 @@ def save_figure(
         provenance=_provenance(runs),
     )
     names = sorted({name for run in runs for name in run_names(run) if store.find(name)})
-    result |= {"runs": names} if names else {}
+    result |= ({"runs": names} if names else {}) | ({"changed": changed} if changed else {})
     if existing and existing | {"provenance": None} == result | {"provenance": None}:
         result["provenance"] = existing["provenance"]  # the same result: keep the first run's provenance
     contents = _drawn(fig, result) | {"json": _json(result)}
-    paths = {kind: files.write_atomic(home / f"{item}.{kind}", content) for kind, content in contents.items()}
+    paths = {kind: files.write_atomic(home / f"{name}.{kind}", content) for kind, content in contents.items()}
     if home.parent == files.figures_dir():
         _keep_runs(home, names)
-    print(f"{result['word']}: {result['reason']}\n{home / item}.svg, .png, .json{note}")
+    print(f"{result['word']}: {result['reason']}\n{home / name}.svg, .png, .json{note}")
     return paths["json"]
 
 
 def save_failure(item: Item, preset: str, parameters: Mapping[str, Any], error: str) -> Path:
     """Record in the uncommitted result that a notebook failed; this replaces any earlier verdict there."""
-    file = _draft(item.paper, preset) / f"{item.stem}.json"
-    verdict = Verdict("undecided", f"the notebook failed: {error}")
-    return files.write_atomic(file, _json(_record(item, preset, verdict, parameters=parameters)))
+    changed = variants.changed()
+    file = _draft(item.paper, preset) / f"{variants.name_of(item.stem, changed)}.json"
+    result = _record(item, preset, Verdict("undecided", f"the notebook failed: {error}"), parameters=parameters)
+    return files.write_atomic(file, _json(result | ({"changed": changed} if changed else {})))
 
 
 def _record(item: Item, preset: str, verdict: Verdict, **found: Any) -> dict[str, Any]:
@@ -240,12 +244,18 @@ def committed(of: Sequence[str] = presets.PAPERS) -> dict[Item, dict[str, Any]]:
 
 
 def drafts() -> dict[Item, dict[str, Any]]:
-    """The uncommitted results of this machine by item; if there are several presets, the largest."""
+    """The uncommitted results of this machine by item; if there are several presets, the largest.
+
+    A run with changed parameters is an item of its own, with the stem of its files.
+    """
     return {item: result for preset in presets.PRESETS for item, result in _in(files.drafts_dir() / preset).items()}
 
 
 def _in(folder: Path, of: Sequence[str] = presets.PAPERS) -> dict[Item, dict[str, Any]]:
-    found = {item: read_result(folder / item.paper / f"{item.stem}.json") for item in presets.items(of=of)}
+    found = {}
+    for paper, stem in presets.items(of=of):
+        for file in [folder / paper / f"{stem}.json", *sorted((folder / paper).glob(f"{stem},*.json"))]:
+            found[Item(paper, file.stem)] = read_result(file)
     return {item: result for item, result in found.items() if result}
 
 

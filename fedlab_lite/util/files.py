@@ -12,12 +12,13 @@ Without a checkout (an installed package), figures and pages go to the working d
 
 import hashlib
 import os
+import shutil
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedlab_lite.util.errors import OutputError
+from fedlab_lite.util.errors import InputError, OutputError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -105,6 +106,30 @@ def write_atomic(path: Path, content: bytes) -> Path:
             Path(temporary).unlink(missing_ok=True)
         raise cannot_write(path, error) from error
     return path
+
+
+def write_folder(folder: Path, contents: "Mapping[str, bytes]") -> Path:
+    """Write a new folder of files: to a temporary folder beside it, which is then renamed. It is whole or not there.
+
+    Raises `InputError` where the folder exists and is not empty, and `OutputError` where it cannot be written.
+    """
+    folder = folder.expanduser().resolve()
+    if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
+        raise InputError(f"{folder} exists already and is not an empty folder; choose another one, or move it away")
+    temporary = None
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", suffix=".tmp", dir=folder.parent))
+        for name, content in contents.items():
+            write_atomic(temporary / name, content)
+        temporary.chmod(0o755)
+        os.replace(temporary, folder)
+    except OSError as error:
+        raise error if isinstance(error, OutputError) else cannot_write(folder, error) from error
+    finally:
+        if temporary is not None:
+            shutil.rmtree(temporary, ignore_errors=True)  # renamed, it is no longer there
+    return folder
 
 
 def cannot_write(path: Path, error: OSError) -> OutputError:

@@ -331,8 +331,13 @@ def test_real_data_are_subsampled_by_class(folders, partition):
     assert len(set(pixels.tolist())) == 100  # no sample twice
     assert np.array_equal(y[pixels], kept)
     assert data.source.startswith("own file cifar10.npz, sha256 ")
-    with pytest.raises(InputError, match="cifar10: train_size is 201, but there are 200 samples"):
-        federated("cifar10", partition=partition, num_clients=5, train_size=201)
+    both = "cifar10: train_size is 201 and test_size 300, but there are 200 training and 200 test rows; "
+    with pytest.raises(InputError, match=f"{both}write train_size=200, test_size=200, or less"):
+        federated("cifar10", partition=partition, num_clients=5, train_size=201, test_size=300)
+    with pytest.raises(InputError, match=r"test_size None, .*190 training .* write train_size=190, test_size=200"):
+        federated("cifar10", partition=partition, num_clients=5, train_size=191, shared_size=10)
+    with pytest.raises(InputError, match="shared_size is 201, but there are 200 training rows"):
+        federated("cifar10", partition=partition, num_clients=5, shared_size=201)
 
 
 def test_a_cycle_of_classes_pools_training_and_test_samples(folders):
@@ -405,7 +410,7 @@ def test_owners_in_an_npz_allow_natural(folders):
         ({"num_clients": 0}, "num_clients must be .*at least 1, got 0"),
         ({"train_size": 4}, "train_size is 4, which leaves some of 5 clients without rows"),
         ({"test_size": 0}, "test_size must be .*at least 1, got 0"),
-        ({"train_size": 100_000}, r"glyphs: train_size \(of 5 clients\) is 100000, but there are"),
+        ({"train_size": 100_000}, "glyphs, 5 clients: train_size is 100000 and test_size None, but"),
         ({"dataset": "textures", "train_size": 10}, "'natural' is not possible. Use partition 'dirichlet'"),
         ({"partition": "by_label", "classes_per_client": 63}, "classes_per_client is 63 of 62"),
         ({"partition": "dirichlet", "alpha": 0}, "alpha must be .*above 0, got 0"),

@@ -162,6 +162,9 @@ def test_all_that_is_wrong_at_once(folder, capsys):
         ({"x_train": np.array([["a"] * 4] * 20)}, "convert it to uint8 pixels or floats"),
         ({"x_train": np.zeros((0, 4, 4), np.float32), "y_train": np.zeros(0, int)}, "x_train and y_train have no rows"),
         ({"task": "next_character"}, "it has 'task', which is not part of a data set"),
+        ({"label_words": ["a", "b", "c"]}, "label_words has 3 words for 2 classes; give one word per label"),
+        ({"label_words": ["a", "a"]}, "label_words has one word twice: a"),
+        ({"label_words": [1, 2]}, "label_words is int64 (2,); save one word per label, a list of text"),
     ],
 )
 def test_what_is_wrong(folder, changes, words):
@@ -207,11 +210,43 @@ def test_a_table_becomes_a_data_set(folder, tmp_path, capsys, suffix):
     assert "labels: 0 no, 1 yes" in said
     data = federated("people", partition="natural", num_clients=3)
     assert (data.size.tolist(), data.test_size.tolist()) == ([3] * 3, [1] * 3)
+    assert (data.client_names, data.label_words) == (("x", "y", "z"), ("no", "yes"))
+    assert main(["data", "check", "people"]) == 0
+    assert "labels: 0 no, 1 yes\nclassification; x runs from 0 to" in capsys.readouterr().out
     again = tmp_path / "again.npz"
     main(["data", "import", str(tmp_path / f"people{suffix}"), "--owner", "town", "--output", str(again)])
     assert again.read_bytes() == (folder / "people.npz").read_bytes()  # the same rows, drawn by the seed
     assert main(["data", "import", str(tmp_path / f"people{suffix}"), "--owner", "town"]) == 2
     assert "exists already" in capsys.readouterr().err
+
+
+def test_names_of_owners_and_words_of_labels_change_no_rows(folder):
+    """A file without words, and with numbers for owners, has the rows, the digest and the runs that it had."""
+    owners = np.array(["x", "y"] * 10), np.array(["x", "y"] * 5)
+    numbers = [(each == "y").astype(np.int32) for each in owners]
+    np.savez(folder / "plain.npz", **rows(owner_train=numbers[0], owner_test=numbers[1]))
+    np.savez(folder / "named.npz", **rows(owner_train=owners[0], owner_test=owners[1], label_words=["no", "yes"]))
+    np.savez(folder / "words.npz", **rows(label_words=["no", "yes"]))
+    np.savez(folder / "none.npz", **rows())
+    options = {"partition": "natural", "num_clients": 2, "train_size": 12, "test_size": 6}
+    plain, named = (federated(name, **options) for name in ("plain", "named"))
+    assert (plain.client_names, plain.label_words) == (("0", "1"), ())
+    assert (named.client_names, named.label_words) == (("x", "y"), ("no", "yes"))
+    assert named.fingerprint() == plain.fingerprint()
+    assert npz.read(folder / "words.npz").digest() == npz.read(folder / "none.npz").digest()
+    kept, newcomer = named.split(1)
+    assert {*kept.client_names, *newcomer.client_names} == {"x", "y"}
+    assert kept.label_words == ("no", "yes")
+
+
+def test_words_for_the_labels_of_an_array():
+    x, y = rows()["x_train"], rows()["y_train"]
+    assert federated(x, y, **OPTIONS, label_words=["no", "yes"]).label_words == ("no", "yes")
+    for words, message in ((["no"], "1 words for 2 classes"), (["no", "no"], "one word twice: no")):
+        with pytest.raises(InputError, match=message):
+            federated(x, y, **OPTIONS, label_words=words)
+    with pytest.raises(InputError, match="label_words only with an array"):
+        federated("digits", **OPTIONS, label_words=["no", "yes"])
 
 
 def test_a_column_says_which_rows_are_for_testing(folder, tmp_path):

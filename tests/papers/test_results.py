@@ -1,6 +1,7 @@
 """save_figure: the fields, the bytes, where results go, and what it refuses."""
 
 import json
+import re
 from dataclasses import replace
 
 import matplotlib as mpl
@@ -10,7 +11,7 @@ from helpers import drawn, history
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedlab_lite.papers import Item, presets, report, results, scope
+from fedlab_lite.papers import Item, presets, report, results, scope, variants
 from fedlab_lite.papers.outcome import Verdict
 from fedlab_lite.plots import style
 from fedlab_lite.runs import run_names, store
@@ -243,6 +244,32 @@ def test_without_commit_nothing_is_written_to_figures(monkeypatch):
     saved = save(preset="paper")
     assert saved == files.drafts_dir() / "paper" / "fedeq" / f"{ITEM.stem}.json"
     assert [path.name for path in files.figures_dir().iterdir()] == ["drafts"]
+
+
+def test_names_of_runs_with_changed_parameters():
+    """Safe as file names, readable where they can be, and different for different values."""
+    changes = [{}, {"rho": 0.1}, {"rho": 0.2}, {"lr": 0.1, "rho": 0.1}, {"seeds": (0, 1)}, {"graph": ""}]
+    changes += [{"dataset": f"npz:{name}"} for name in ("a/b", "a b", "ä", "../..")]
+    changes += [{"budgets": (1,) * n} for n in (50, 51)]
+    names = [variants.name_of("fig04", each) for each in changes]
+    assert names[:4] == ["fig04", "fig04,rho=0.1", "fig04,rho=0.2", "fig04,lr=0.1,rho=0.1"]
+    assert len(set(names)) == len(names)
+    assert all(re.fullmatch(r"[\w.,=+-]+", name, re.ASCII) and len(name) < 70 for name in names)
+    assert variants.name_of("fig04", {"rho": 1, "lr": 2}) == variants.name_of("fig04", {"lr": 2, "rho": 1})
+
+
+def test_drafts_have_a_row_for_each_name(monkeypatch):
+    monkeypatch.delenv("FEDLAB_COMMIT")
+    plain = save()
+    monkeypatch.setenv(variants.CHANGED, '{"rho": 0.1, "seeds": [0, 1]}')
+    other = save(preset="laptop")
+    assert other.name == f"{ITEM.stem},rho=0.1,seeds=0+1.json"
+    assert "changed" not in results.read_result(plain)
+    assert results.read_result(other)["changed"] == {"rho": 0.1, "seeds": [0, 1]}
+    first, second = report.lines(results.drafts(), 999)
+    assert first.split()[:2] == [str(ITEM), "quick"]
+    assert second.split()[:2] == [str(ITEM), "laptop"]
+    assert second.endswith("with rho=0.1, seeds=0+1: both learn")
 
 
 def test_the_verdict_stands_on_the_figure():

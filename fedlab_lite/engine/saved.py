@@ -1,0 +1,283 @@
+"""Trained models on disk: `save` writes those that clients are judged with, and `load` gives them back to predict.
+
+A saved model is a folder of two files. Nothing is pickled, so reading one cannot run code.
+
+| file         | holds                                                                                         |
+| ---          | ---                                                                                           |
+| `model.json` | format, network, inputs, labels, clients, algorithm, package version, and a checksum over all |
+| `params.npz` | the parameters: `own/...` stacked over clients, `shared/...`, and `global/...` where there is |
+"""
+
+import io
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
+
+import jax
+import numpy as np
+
+import fedlab_lite
+from fedlab_lite.engine.algorithm import Algorithm, optimizers_of
+from fedlab_lite.engine.devices import to_host
+from fedlab_lite.engine.problem import Problem
+from fedlab_lite.nn import MODELS, Model
+from fedlab_lite.util import CorruptFileError, InputError, files, sha256_of_arrays
+from fedlab_lite.util.errors import did_you_mean
+from fedlab_lite.util.fields import Range, check_value, checks_arguments
+
+FORMAT = 1  # of the folder; a newer one is refused
+CHUNK = 1000  # rows per forward pass
+ABOUT, PARAMS = "model.json", "params.npz"
+PIXELS, AS_GIVEN = "divided by 255 in the network", "used as they are"
+
+
+@checks_arguments
+def save(
+    folder: str | Path, problem: Problem, algorithm: Algorithm, state: dict, *, seed: Annotated[int, Range(0)] = 0
+) -> Path:
+    """Save the models that the clients are judged with in a new folder; `load` reads them.
+
+    The folder holds no training rows. It is written whole or not at all.
+
+    Args:
+      state: as `train` and `final_state` return it, its leaves stacked over seeds.
+      seed: the place of the seed whose models are saved.
+
+    Raises:
+      InputError: for a folder that is not empty, and for a task that is no classification. Also for an algorithm that
+        answers with more than parameters, such as kNN-Per.
+      OutputError: where the folder cannot be written.
+
+    Example:
+      >>> import pathlib, tempfile
+      >>> from fedlab_lite.algorithms import FedPer
+      >>> from fedlab_lite.data import federated
+      >>> from fedlab_lite.engine import train
+      >>> from fedlab_lite.nn import make_model
+      >>> x, y = np.eye(2).repeat(20, 0), np.arange(2).repeat(20)
+      >>> data = federated(x, y, owners=["Ada", "Bob"] * 20, label_words=["no", "yes"])
+      >>> problem = Problem(data, make_model("mlp", data.input_shape, data.num_classes, width=8))
+      >>> history, state = train(problem, FedPer(lr=0.1), num_rounds=5)
+      >>> folder = save(pathlib.Path(tempfile.mkdtemp()) / "mine", problem, FedPer(lr=0.1), state)
+      >>> load(folder).predict(x[[0, -1]], client="Bob").tolist()
+      ['no', 'yes']
+    """
+    name, model, data = type(algorithm).__name__, problem.model, problem.data
+    if not isinstance(model, Model):
+        raise InputError(f"the model is {model!r}; `save` needs one of fl.make_model or fl.Model.of")
+    if problem.task.headline != "accuracy":
+        raise InputError(f"task {type(problem.task).__name__} is no classification, and only labels can be predicted")
+    if algorithm.predictor() is not None:
+        raise InputError(
+            f"clients of {name} answer with more than one model's parameters, which `save` does not keep; train "
+            "another algorithm, such as FedPer or Ditto"
+        )
+    about = {
+        "format": FORMAT,
+        "package_version": fedlab_lite.__version__,
+        "algorithm": {"name": name} | _numbers(algorithm),
+        "network": {"name": model.name, "class": model.module.__name__, "options": dict(model.options)},
+        "inputs": {"shape": model.input_shape, "dtype": str(data.x.dtype)},
+        "labels": {"number": model.num_classes, "words": data.label_words},
+        "clients": {"number": problem.num_clients, "names": data.client_names},
+        "data": data.source,
+    }
+    about["inputs"]["scaling"] = PIXELS if data.x.dtype == np.uint8 else AS_GIVEN
+    wrong = InputError(f"`state` has no models of seed {seed}; pass the state that fl.train or fl.final_state returned")
+    if any(leaf.shape[:1] <= (seed,) for leaf in jax.tree.leaves(state)):
+        raise wrong
+    parts = _parts(problem, algorithm, jax.tree.map(lambda leaf: leaf[seed], state))
+    about["parts"] = {part: sorted(tree) for part, tree in parts.items()}
+    arrays = {path: to_host(leaf) for path, leaf in _by_path(parts).items()}
+    about = json.loads(json.dumps(about))  # as it is read
+    if _fitted(about, arrays, model) is None:
+        raise wrong
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, **arrays)
+    text = json.dumps(about | {"checksum": _checksum(about, arrays)}, indent=2, ensure_ascii=False)
+    return files.write_folder(Path(folder), {ABOUT: f"{text}\n".encode(), PARAMS: buffer.getvalue()})
+
+
+def _parts(problem: Problem, algorithm: Algorithm, state: dict) -> dict[str, dict]:
+    """The parts 'own' and 'shared' of the models, without empty ones, and 'global' where clients have their own."""
+    own, shared = algorithm.models(problem, state, jax.random.key(0))
+    alone, whole = algorithm.other_models(problem, state, jax.random.key(0)).get("global", ({}, {}))
+    parts = {"own": own, "shared": shared, "global": whole if own and not alone else {}}
+    return {part: tree for part, tree in parts.items() if tree}
+
+
+def _numbers(algorithm: Algorithm) -> dict[str, Any]:
+    """The hyper-parameters of an algorithm, without its optimisers, for readers."""
+    optimizers = optimizers_of(type(algorithm))
+    own = {name: value for name, value in vars(algorithm).items() if name not in optimizers}
+    return {name: value if isinstance(value, int | float | None) else str(value) for name, value in own.items()}
+
+
+def _by_path(tree: dict) -> dict[str, Any]:
+    """The leaves of a tree by their paths, such as 'own/head/kernel'."""
+    leaves = jax.tree.leaves_with_path(tree)
+    return {jax.tree_util.keystr(path, simple=True, separator="/"): leaf for path, leaf in leaves}
+
+
+def _fitted(about: Mapping[str, Any], arrays: Mapping[str, np.ndarray], model: Model) -> dict[str, dict] | None:
+    """The parts as trees of the network's form; None where the arrays do not fit the network."""
+    one = jax.eval_shape(model.init, jax.random.key(0))
+    parts = {part: {name: one[name] for name in names} for part, names in about["parts"].items()}
+    given = {name for part in ("own", "shared") for name in parts.get(part, ())}
+    if not given == one.keys() == parts.get("global", one).keys():
+        return None
+    if "own" in parts:
+        clients = (about["clients"]["number"],)
+        parts["own"] = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(clients + leaf.shape, leaf.dtype), parts["own"])
+    shapes = {path: (leaf.shape, leaf.dtype) for path, leaf in _by_path(parts).items()}
+    if shapes != {path: (array.shape, array.dtype) for path, array in arrays.items()}:
+        return None
+    return jax.tree.unflatten(jax.tree.structure(parts), [arrays[path] for path in shapes])
+
+
+def _checksum(about: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> str:
+    return sha256_of_arrays(dict(sorted(arrays.items())), json.dumps(about, sort_keys=True).encode())
+
+
+@dataclass(frozen=True, eq=False)
+class SavedModel:
+    """Models that `load` has read: `predict` and `probabilities` of rows like those that they were trained on."""
+
+    model: Model
+    params: dict[str, dict]  # 'own' (leaves [clients, ...]), 'shared' and 'global'
+    about: dict[str, Any]  # the content of `model.json`
+
+    def __repr__(self) -> str:
+        about = f"rows of shape {self.model.input_shape}, {self.model.num_classes} classes, clients {self._known()}"
+        return f"SavedModel({self.about['algorithm']['name']}, {self.model.name}: {about})"
+
+    @property
+    def client_names(self) -> tuple[str, ...]:
+        return tuple(self.about["clients"]["names"])
+
+    def predict(self, x: Any, client: int | str | None = None) -> np.ndarray:
+        """The label of each row of `x [n, ...]`: its word where the data had words, else its number.
+
+        Args and errors: as `probabilities`.
+        """
+        labels, words = self.probabilities(x, client).argmax(-1), self.about["labels"]["words"]
+        return np.array(words)[labels] if words else labels
+
+    def probabilities(self, x: Any, client: int | str | None = None) -> np.ndarray:
+        """The probability of each class for each row of `x [n, ...]`: `[n, classes]`, for text `[n, length, classes]`.
+
+        Args:
+          x: rows as in training. Pixels are uint8 where they were uint8 there; the network scales them.
+          client: whose model answers: a client's number, or its name as text. None: the model that all share.
+
+        Raises: `InputError` for rows of another shape or type, for an unknown client, and for no client where each has
+          a model of its own.
+        """
+        params, x = self._params(client), self._rows(x)
+        starts = range(0, len(x), CHUNK)
+        return np.concatenate([np.asarray(_answer(self.model, params, x[i : i + CHUNK])) for i in starts])
+
+    def _params(self, client: int | str | None) -> dict:
+        """The parameters of a client's model, or of the shared one."""
+        number, names = self.about["clients"]["number"], self.client_names
+        if client is None:
+            if "own" in self.params and "global" not in self.params:
+                who = f"each client of {self.about['algorithm']['name']} has a model of its own"
+                raise InputError(f"{who}; say whose with client=..., one of {self._known()}")
+            return self.params["global" if "own" in self.params else "shared"]
+        check_value("client", client, int | np.integer | str)
+        if isinstance(client, str):
+            if client not in names:
+                near = did_you_mean(client, names) or f" (known: {self._known()})"
+                raise InputError(f"unknown client {client!r}{near}")
+            client = names.index(client)
+        if not 0 <= client < number:
+            raise InputError(f"client is {client}, but the clients are 0 to {number - 1}")
+        own = jax.tree.map(lambda leaf: leaf[client], self.params.get("own", {}))
+        return self.params.get("shared", {}) | own
+
+    def _known(self) -> str:
+        """The clients as text: their names, or their numbers."""
+        number, names = self.about["clients"]["number"], self.client_names
+        return ", ".join([*names[:5], "..."][: len(names)]) if names else f"0 to {number - 1}"
+
+    def _rows(self, x: Any) -> np.ndarray:
+        """The rows in the type of the training rows."""
+        x, shape, dtype = np.asarray(x), self.model.input_shape, np.dtype(self.about["inputs"]["dtype"])
+        if x.ndim == 0 or x.shape[1:] != shape or len(x) == 0:
+            one = "; a single row is x[None]" if x.shape == shape else ""
+            raise InputError(f"x has shape {x.shape}, but a row has shape {shape}: pass one or more, `[n, ...]`{one}")
+        kinds = {"f": "fi"}.get(dtype.kind, dtype.kind)
+        if x.dtype.kind not in kinds or (dtype == np.uint8 and x.dtype != dtype):
+            how = f"{dtype}, {self.about['inputs']['scaling']}"
+            raise InputError(f"x is {x.dtype}, but the rows in training were {how}; convert x as those were")
+        if x.dtype.kind == "f" and not np.isfinite(x).all():
+            row = np.argwhere(~np.isfinite(x))[0, 0]
+            raise InputError(f"row {row} of x holds NaN or infinity; remove or repair it")
+        return x.astype(dtype)
+
+
+@partial(jax.jit, static_argnums=0)
+def _answer(model: Model, params: dict, x: jax.Array) -> jax.Array:
+    return jax.nn.softmax(model.apply(params, x))
+
+
+def load(folder: str | Path, *, module: type | None = None) -> SavedModel:
+    """Read the models that `save` wrote.
+
+    Args:
+      module: the class of the network, where it is your own and not one of `fl.make_model`.
+
+    Raises:
+      InputError: where there is no saved model, where a newer version of the package wrote it, and where its network
+        is not known.
+      CorruptFileError: for a damaged file.
+
+    Example: see `save`; `load(folder).probabilities(x, client=0)` has a row of probabilities for each row of x.
+    """
+    folder = Path(folder)
+    try:
+        content, packed = ((folder / name).read_bytes() for name in (ABOUT, PARAMS))
+    except OSError as error:
+        why = f"{error.strerror}: {error.filename}"
+        raise InputError(f"{folder} holds no saved model ({why}); fl.save writes one") from error
+    try:
+        about = json.loads(content)
+        newer = about["format"] > FORMAT
+    except Exception as error:  # any content
+        raise _corrupt(folder / ABOUT, error) from error
+    if newer:
+        raise InputError(
+            f"{folder} has format {about['format']}, written by fedlab_lite {about.get('package_version')}; this "
+            f"version reads formats up to {FORMAT}: update the package"
+        )
+    try:
+        with np.load(io.BytesIO(packed), allow_pickle=False) as archive:
+            arrays = dict(archive)
+        right = about.pop("checksum") == _checksum(about, arrays)
+    except Exception as error:  # any error that zip or NumPy raise for a damaged archive
+        raise _corrupt(folder / PARAMS, error) from error
+    if not right:
+        raise _corrupt(folder, "its checksum does not match its content")
+    network = about["network"]
+    known = module or MODELS.get(network["name"], (None,))[0]
+    if known is None or known.__name__ != network["class"]:
+        raise InputError(
+            f"{folder} needs the network class {network['class']}; pass it: fl.load(..., module={network['class']})"
+        )
+    shape, classes = tuple(about["inputs"]["shape"]), about["labels"]["number"]
+    model = Model.of(known, shape, classes, name=network["name"], **network["options"])
+    params = _fitted(about, arrays, model)
+    if params is None:
+        raise InputError(
+            f"{folder}, written by fedlab_lite {about['package_version']}, does not fit the network {model.name} of "
+            "this version; train it again"
+        )
+    return SavedModel(model, params, about)
+
+
+def _corrupt(path: Path, reason: object) -> CorruptFileError:
+    return CorruptFileError(f"{path} is damaged ({reason}). Nothing was changed; save the model again, or copy it anew")
