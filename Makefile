@@ -22,7 +22,7 @@ check: lint  ## for the inner loop: the linters and the fast tests
 lint: .venv/ready
 	$(BIN)/ruff check . && $(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/codespell fedlab_lite tests README.md CONTRIBUTING.md
+	$(BIN)/codespell fedlab_lite tests .github README.md CONTRIBUTING.md CHANGELOG.md CITATION.cff
 	$(BIN)/python tests/words.py
 
 bench: .venv/ready  ## speed: ours, the limits and, where the extra `bench` is installed, the peers, as ratios
