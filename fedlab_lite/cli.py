@@ -1,4 +1,4 @@
-"""The command line: list, compute, run, report, book, data. `fedlab COMMAND --help` shows examples.
+"""The command line: list, compute, run, runs, report, book, data, completion. `fedlab COMMAND --help` shows examples.
 
 Exit codes: 0 success; 1 a notebook failed; 2 wrong input, or a file could not be read or written; 130 interrupted.
 With a reader that ends early, as `head` does, the code may be 1 as well.
