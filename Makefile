@@ -12,7 +12,9 @@ IMPORTED := fedlab_lite.plots, fedlab_lite.papers, ipykernel.kernelapp, jupyter_
   pandas, papermill.execute, seaborn
 EACH_CORE := -n auto --dist worksteal
 # The package's tests mostly compile. These flags halve the time of that; notebooks are compiled without them.
-QUICKLY := XLA_FLAGS="--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
+# Only JAX 0.10 has the last one, and an unknown flag ends a process.
+QUICKLY = XLA_FLAGS="--xla_backend_optimization_level=0 --xla_cpu_parallel_codegen_split_count=1 \
+  $(if $(wildcard .venv/lib/*/site-packages/jaxlib-0.10.*),--xla_cpu_use_fusion_emitters=false)"
 
 .PHONY: reproduce test check lint bench attack figures book clean
 
@@ -30,7 +32,7 @@ check: lint  ## for the inner loop: the linters and the fast tests
 lint: $(READY)
 	$(BIN)/ruff check . && $(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/codespell fedlab_lite tests README.md CONTRIBUTING.md
+	$(BIN)/codespell fedlab_lite tests .github README.md CONTRIBUTING.md CHANGELOG.md CITATION.cff
 	$(BIN)/python tests/words.py
 
 bench: $(READY)  ## speed: ours, the limits and, where the extra `bench` is installed, the peers, as ratios

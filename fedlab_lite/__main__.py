@@ -34,7 +34,14 @@ def main() -> int:
     end_when_interrupted()
     from fedlab_lite import cli
 
-    return cli.main()
+    try:
+        try:
+            return cli.main()
+        finally:
+            sys.stdout.flush()
+    except BrokenPipeError:  # the reader of our output has ended, as `head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes again at its end
+        return 1
 
 
 if __name__ == "__main__":

@@ -1,43 +1,42 @@
-"""The command line: list, compute, run, report, book, data. `fedlab COMMAND --help` shows examples.
+"""The command line: list, compute, run, report, lab, book, data, ... `fedlab COMMAND --help` shows examples.
 
-Exit codes: 0 success; 1 a notebook failed; 2 wrong input, or a file could not be read or written; 130 interrupted.
+Exit codes: 0 success; 1 a notebook failed, or a reader such as `head` ended; 2 wrong input, or a file could not be read
+or written; 130 interrupted.
 """
 
 import argparse
-import ast
 import contextlib
 import inspect
 import os
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection
 from functools import partial
 from pathlib import Path
 
+import fedlab_lite
 from fedlab_lite.data import commands
-from fedlab_lite.papers import book, cluster, computing, floors, gallery, notebooks, pages, presets, report, results
+from fedlab_lite.papers import (
+    arguments,
+    book,
+    cluster,
+    computing,
+    gallery,
+    lab,
+    notebooks,
+    pages,
+    presets,
+    report,
+    results,
+    tables,
+)
 from fedlab_lite.util import FedlabError, InputError, NotStoredError, choose, files, progress
 
 EXTRAS = {  # package that is imported on use -> the extra that installs it
     **dict.fromkeys(("h5py", "matplotlib", "networkx", "pandas", "PIL", "pyarrow"), "data"),
     "papermill": "notebooks",
+    "shtab": "completion",
 }
-
-
-def _console():
-    from rich.console import Console
-
-    return Console(width=None if sys.stdout.isatty() else 160, highlight=False)
-
-
-def _values(pairs: Iterable[tuple[str, str]]) -> dict:
-    """Parse `-p NAME VALUE` pairs; a value that is not a Python literal is text."""
-    values = {}
-    for name, text in pairs:
-        try:
-            values[name] = ast.literal_eval(text)
-        except (ValueError, SyntaxError):
-            values[name] = text
-    return values
+NAMES = "_fedlab_notebooks"  # the function of the shell that completes names of notebooks
 
 
 def _options(args: argparse.Namespace) -> dict:
@@ -45,62 +44,25 @@ def _options(args: argparse.Namespace) -> dict:
     return {name: getattr(args, name) for name in ("force", "trajectories_at_once", "clients_at_once")}
 
 
-def _preset(args: argparse.Namespace, values: dict, takes: bool = True) -> tuple[str | None, dict]:
-    """Separate the preset from the other values; `-p preset laptop` means the same as `--preset laptop`."""
-    if "preset" not in values or not takes:
-        return args.preset, values
-    if args.preset not in (None, values["preset"]):
-        raise InputError(f"--preset {args.preset} and -p preset {values['preset']} differ; set only one of them")
-    choose("preset", values["preset"], presets.PRESETS)
-    return values["preset"], {name: value for name, value in values.items() if name != "preset"}
-
-
-def _jobs(args: argparse.Namespace) -> list[cluster.Job]:
-    """The notebooks to run with their presets and parameters, checked before anything is computed."""
-    if args.committed:
-        found = results.committed()
-    else:
-        found = dict.fromkeys(presets.headlines() if args.headline else presets.items(args.pattern, presets.ALL))
-    if not found:
-        raise InputError(f"no results in {files.figures_dir()}; run a notebook first")
-    given, jobs = _values(args.parameter), []
-    for item, result in found.items():
-        file = notebooks.path(item)
-        preset, values = _preset(args, given, "preset" in notebooks.parameters(file))
-        preset = preset or (result["preset"] if result else "quick")
-        own = values
-        if result:
-            known = notebooks.rules(file, result["parameters"] | {"preset": preset}).keys() - {"preset"}
-            values = {k: v for k, v in result["parameters"].items() if k in known and v is not None} | values
-        notebooks.check_parameters(file, notebooks.with_preset(file, preset, values))
-        if args.commit and (changed := ", ".join(notebooks.changed(item, preset, own))):
-            raise InputError(f"{item}: {changed} would replace the preset's in a committed figure; leave out --commit")
-        jobs.append((item, preset, values))
-    return jobs
-
-
 # --- the commands: the docstring is what `--help` shows -----------------------------------------------------------
 
 
 def list_items(args: argparse.Namespace) -> None:
-    """List the notebooks, and how long each takes; or what the preset `paper` has to compute.
+    """List the notebooks, and how long each takes; or algorithms, models, data sets; or what `paper` has to compute.
 
     examples:
       fedlab list
       fedlab list tab0
       fedlab list 'fedeq/fig*'
+      fedlab list algorithms
+      fedlab list models
+      fedlab list datasets
       fedlab list --floors --tflops 40
     """
-    from rich.table import Table
-
     if args.floors or args.write:
-        computing.show_floors(args, _console())
-        return
-    table = Table("notebook", "what it shows", *presets.PRESETS, show_lines=True)
-    for item in presets.items(args.pattern, presets.ALL):
-        minutes = [report.duration(floors.minutes(item, preset)) for preset in presets.PRESETS]
-        table.add_row(str(item), presets.item(*item)["title"], *minutes)
-    _console().print(table)
+        computing.show_floors(args, tables.console())
+    else:
+        tables.console().print(tables.table(args.pattern))
 
 
 def compute_runs(args: argparse.Namespace) -> None:
@@ -115,7 +77,7 @@ def compute_runs(args: argparse.Namespace) -> None:
       fedlab compute fedeq/tab03 -p num_rounds 50 -p seeds 0,1,2
       fedlab compute fedf_admm --preset paper --minutes 9 --jobs 4 --pack runs.zip
     """
-    preset, values = _preset(args, _values(args.parameter))
+    preset, values = arguments.preset_of(args, arguments.parsed(args.parameter))
     preset = preset or "quick"
     if any(value is not None for value in (args.minutes, args.jobs, args.only, args.pack)):
         computing.compute(args, preset, values)
@@ -147,7 +109,7 @@ def run_notebooks(args: argparse.Namespace) -> int:
       fedlab run --headline
       fedlab run --committed
     """
-    jobs = _jobs(args)
+    jobs = arguments.jobs(args)
     for name, asked in (("FEDLAB_STORED_ONLY", args.stored), ("FEDLAB_COMMIT", args.commit)):
         if asked:
             os.environ[name] = "1"  # kernels and workers inherit it
@@ -185,10 +147,22 @@ def show_report(args: argparse.Namespace) -> None:
     if not args.drafts:
         found = results.committed() | found  # this machine's own results take precedence over committed ones
     if not found:
-        raise InputError(f"no results in {files.drafts_dir()} yet; `fedlab run --headline` makes some")
+        advice = files.or_clone("`fedlab run --headline` makes some")
+        raise InputError(f"no results in {files.drafts_dir()} yet; {advice}")
     print(*report.lines(found, args.full), sep="\n")
     if own := results.drafts():
         print(f"open {gallery.write_page(own)}")
+
+
+def open_lab(args: argparse.Namespace) -> None:
+    """Open the notebooks in JupyterLab, with the pictures that lie beside them; takes JupyterLab's options, too.
+
+    examples:
+      fedlab lab
+      fedlab lab --no-browser --port 8899
+      fedlab lab --allow-root
+    """
+    lab.start(args.others)
 
 
 def make_book(args: argparse.Namespace) -> None:
@@ -215,11 +189,27 @@ def manage_data(args: argparse.Namespace) -> None:
     commands.data(args)
 
 
+def print_completion(args: argparse.Namespace) -> None:
+    """Print a script with which bash or zsh completes commands, options and names of notebooks.
+
+    examples:
+      fedlab completion bash > ~/.local/share/bash-completion/completions/fedlab
+      fedlab completion zsh > ~/.zfunc/_fedlab
+    """
+    import shtab
+
+    names = " ".join(map(str, presets.items(of=presets.ALL)))
+    words = {"bash": f'{NAMES}() {{ compgen -W "{names}" -- "$1"; }}', "zsh": f"{NAMES}() {{ compadd -- {names} }}"}
+    print(shtab.complete(parser()[0], args.shell, preamble=words))
+
+
 # --- their arguments ----------------------------------------------------------------------------------------------
 
 
-def parser() -> argparse.ArgumentParser:
+def parser() -> tuple[argparse.ArgumentParser, Collection[str]]:
+    """The parser of the command line, and the names of the commands."""
     top = argparse.ArgumentParser(prog="fedlab", description="Reproduce the figures and tables of the papers.")
+    top.add_argument("--version", action="version", version=f"fedlab_lite {fedlab_lite.__version__}")
     subparsers = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
     def command(name: str, function: Callable) -> argparse.ArgumentParser:
@@ -230,6 +220,7 @@ def parser() -> argparse.ArgumentParser:
         return sub
 
     pattern = {"metavar": "PATTERN", "help": "part of <paper>/<notebook>, or a shell pattern for it"}
+    by_name = dict.fromkeys(("bash", "zsh"), NAMES)
     number = {"type": computing.whole, "metavar": "N"}
 
     def add_options(sub: argparse.ArgumentParser) -> None:
@@ -243,18 +234,19 @@ def parser() -> argparse.ArgumentParser:
         sub.add_argument("-q", "--quiet", action="store_true", help="print only errors")
 
     sub = command("list", list_items)
-    sub.add_argument("pattern", nargs="?", default="*", **pattern)
+    words = f"{pattern['help']}; or {', '.join(tables.REGISTERS)}"
+    sub.add_argument("pattern", nargs="?", default="*", **pattern | {"help": words}).complete = by_name
     computing.list_arguments(sub)
 
     sub = command("compute", compute_runs)
-    sub.add_argument("pattern", **pattern)
+    sub.add_argument("pattern", **pattern).complete = by_name
     add_options(sub)
     computing.compute_arguments(sub)
     computing.merge_arguments(command("runs", manage_runs))
 
     sub = command("run", run_notebooks)
     which = sub.add_mutually_exclusive_group(required=True)
-    which.add_argument("pattern", nargs="?", **pattern)
+    which.add_argument("pattern", nargs="?", **pattern).complete = by_name
     which.add_argument("--headline", action="store_true", help="the headline notebook of each paper")
     which.add_argument("--committed", action="store_true", help="every committed figure, at its own preset")
     add_options(sub)
@@ -268,17 +260,26 @@ def parser() -> argparse.ArgumentParser:
     sub.add_argument("--drafts", action="store_true", help="only own runs")
     sub.add_argument("--write", action="store_true", help="update READMEs, results pages and notebooks")
 
+    command("lab", open_lab)
     sub = command("book", make_book)
     sub.add_argument("only", nargs="*", metavar="PART", help="part of <paper>/<notebook> to build (default: all)")
     sub.add_argument("--output", type=Path, metavar="FOLDER", help="folder of the site (default: build/book/html)")
 
     commands.add_arguments(command("data", manage_data))
-    return top
+    command("completion", print_completion).add_argument("shell", choices=("bash", "zsh"))
+    return top, subparsers.choices
 
 
 def main(argv: list[str] | None = None) -> int:
-    args = parser().parse_args(argv)
+    argv = sys.argv[1:] if argv is None else argv
+    top, known = parser()
     try:
+        if argv and not argv[0].startswith("-"):
+            choose("command", argv[0], known)
+        args, others = top.parse_known_args(argv)
+        if others and args.function is not open_lab:
+            top.error(f"unrecognized arguments: {' '.join(others)}")
+        args.others = others
         with contextlib.ExitStack() as stack:
             if getattr(args, "quiet", False):
                 os.environ["FEDLAB_BATCH"] = "1"  # kernels and workers inherit it

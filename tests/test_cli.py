@@ -15,7 +15,10 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from fedlab_lite.algorithms import ALGORITHMS
 from fedlab_lite.cli import EXTRAS, main
+from fedlab_lite.data import DATASETS
+from fedlab_lite.nn import MODELS
 from fedlab_lite.papers import Item, notebooks
 from fedlab_lite.papers import presets as papers
 from fedlab_lite.runs import store
@@ -108,6 +111,82 @@ def test_list(capsys):
     out = capsys.readouterr().out
     assert "fedeq/tab03_accuracy" in out
     assert "fig04_mlp" not in out
+
+
+@pytest.mark.parametrize(
+    ("register", "names", "words"),
+    [
+        ("algorithms", ALGORITHMS, "sum_i [f_i(u_i, v_i)"),  # FedReCo's problem, brackets and all
+        ("models", MODELS, "depth 14"),
+        ("datasets", DATASETS, "Characters 0-9 A-Z a-z"),
+    ],
+)
+def test_list_shows_what_settings_can_name(register, names, words, capsys):
+    assert main(["list", register]) == 0
+    out = capsys.readouterr().out
+    rows = [line.split("│")[1].strip() for line in out.splitlines() if line.startswith("│")]
+    assert [name for name in rows if name] == list(names)  # a wrapped line has none
+    assert words in out
+
+
+def test_the_name_of_a_register_is_no_pattern(capsys):
+    assert main(["list", "datasets"]) == 0
+    assert "tab01_datasets" not in capsys.readouterr().out
+    assert main(["list", "*datasets*"]) == 0
+    assert "tab01_datasets" in capsys.readouterr().out
+
+
+def test_list_shows_own_data(monkeypatch, tmp_path, capsys):
+    monkeypatch.setenv("FEDLAB_DATA", str(tmp_path))
+    (tmp_path / "photos.npz").write_bytes(b"")
+    assert main(["list", "datasets"]) == 0
+    assert "npz:photos" in capsys.readouterr().out
+
+
+def test_version(capsys):
+    with pytest.raises(SystemExit) as stopped:
+        main(["--version"])
+    project = tomllib.loads((files.project_root() / "pyproject.toml").read_text())["project"]
+    assert (stopped.value.code, capsys.readouterr().out) == (0, f"fedlab_lite {project['version']}\n")
+
+
+COMPLETE = """
+source "$1"
+COMP_WORDS=(fedlab "${@:2}") COMP_CWORD=$(($# - 1))
+_shtab_fedlab
+echo "${COMPREPLY[@]}"
+"""
+
+
+@pytest.mark.parametrize(
+    ("words", "completed"),
+    [(["r"], "runs run report"), (["run", "fedeq/fig04"], str(ITEM)), (["data", "st"], "status")],
+)
+def test_bash_completes(words, completed, tmp_path, capsys):
+    assert main(["completion", "bash"]) == 0
+    script = tmp_path / "fedlab"
+    script.write_text(capsys.readouterr().out)
+    bash = ["bash", "-c", COMPLETE, "bash", str(script), *words]
+    assert subprocess.run(bash, capture_output=True, text=True, check=True).stdout == f"{completed}\n"
+
+
+def test_zsh_has_a_script_too(capsys):
+    assert main(["completion", "zsh"]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("#compdef fedlab")
+    assert f"compadd -- {papers.items(of=papers.ALL)[0]}" in out
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", [["list"], ["list", "models"], ["report"], ["report", "--help"]])
+def test_output_whose_reader_has_ended(command):
+    """As `fedlab list | head -1`: no traceback."""
+    reads, writes = os.pipe()
+    os.close(reads)
+    write_result()
+    done = subprocess.run([sys.executable, "-m", "fedlab_lite", *command], stdout=writes, stderr=subprocess.PIPE)
+    os.close(writes)
+    assert (done.returncode in (0, 1), done.stderr) == (True, b"")
 
 
 def test_data_status_and_errors(capsys):
@@ -266,6 +345,7 @@ def test_compute_needs_nothing_but_the_core(not_core):
             ["run", "tab02_param"],
             "papermill, which is not installed: pip install 'fedlab-lite[notebooks]'",
         ),
+        ("shtab", ["completion", "bash"], "shtab, which is not installed: pip install 'fedlab-lite[completion]'"),
         ("distributed", ["run", "tab02_param", "--jobs", "2"], "need Dask: pip install 'fedlab-lite[dist]'"),
     ],
 )
@@ -306,6 +386,9 @@ def test_extras_bring_what_is_missing():
         (["compute", "fig04_mlp", "-p", "seeds", "9223372036854775808,"], "each 0 to 2^31 - 1"),
         (["run", "tab99"], "no notebook matches 'tab99'"),
         (["run", "fedeq/tab99"], "similar: fedeq/tab0"),
+        (["rnu"], "unknown command 'rnu'; did you mean 'run'?"),
+        (["nonsense", "--help"], "unknown command 'nonsense' (known: book, "),
+        (["list", "datasetz"], "did you mean 'datasets'?"),
     ],
 )
 def test_bad_input_is_a_message_and_exit_code_2(arguments, message, capsys):
@@ -334,15 +417,20 @@ def test_an_installed_package_writes_to_the_working_directory(tmp_path, monkeypa
     assert files.drafts_dir() == tmp_path / "build" / "figures"
     assert main(["report", "--write"]) == 2
     assert "only in a checkout" in capsys.readouterr().err
-    assert main(["run", "fig04_mlp"]) == 2
-    assert "notebooks need a checkout" in capsys.readouterr().err
+    for command in (["run", "fig04_mlp"], ["run", "--headline"], ["run", "--committed"], ["report"], ["book"]):
+        assert main(command) == 2
+        err = capsys.readouterr().err
+        assert f"git clone {files.URL}" in err
+        assert "`fedlab" not in err
+    assert main(["list", "fig04_mlp"]) == 0
+    assert files.URL in capsys.readouterr().out
 
 
 NUMBERS = [["run", "tab03", "--jobs", number] for number in ("0", "-1", "two", "1.5")]
 NUMBERS += [["compute", "tab03", "--clients-at-once", "0"], ["compute", "tab03", "--trajectories-at-once", "0"]]
 
 
-@pytest.mark.parametrize("arguments", [[], ["run"], ["nonsense"], ["run", "tab03", "-p", "alone"], *NUMBERS])
+@pytest.mark.parametrize("arguments", [[], ["run"], ["run", "tab03", "-p", "alone"], *NUMBERS])
 def test_usage_errors(arguments, capsys):
     with pytest.raises(SystemExit) as stopped:
         main(arguments)
@@ -350,7 +438,7 @@ def test_usage_errors(arguments, capsys):
     assert "usage:" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("command", ["list", "compute", "run", "report", "book", "data"])
+@pytest.mark.parametrize("command", ["list", "compute", "run", "report", "book", "data", "completion"])
 def test_help_has_examples(command, capsys):
     with pytest.raises(SystemExit) as stopped:
         main([command, "--help"])
@@ -576,9 +664,11 @@ def test_produce_computes_with_the_parameters_that_runs_take(checkout, monkeypat
     ]
 
 
+LINUX = pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="it looks at processes in /proc")
 INTERRUPTED = "interrupted; the same command continues from the last checkpoint\n"
 
 
+@LINUX
 @pytest.mark.slow
 @pytest.mark.parametrize("seconds", [0, 0.4, 0.9])
 def test_interrupted_while_it_imports(seconds):
@@ -607,6 +697,7 @@ sys.exit(__main__.main())
 """
 
 
+@LINUX
 @pytest.mark.slow
 def test_interrupted_while_a_notebook_runs(checkout):
     """The kernel ends, too."""

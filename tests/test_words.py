@@ -18,6 +18,8 @@ def test_all_kinds_of_files_are_read():
         "notebooks",
         "README.md",
         "CONTRIBUTING.md",
+        "CHANGELOG.md",
+        ".github",
         "conftest.py",
         "pyproject.toml",
     }

@@ -36,7 +36,8 @@ _UNITS = """
 _LATER = r"(?!['’]| (of|has|that|is|who)\b)"  # what follows where "a" is right: "rows a client has"
 PER = re.compile(rf"\b({'|'.join(_COUNTED.split())}) an? (local )?({'|'.join(_UNITS.split())})\b{_LATER}")
 LONGEST = 25  # words in a sentence
-PAGES = ("README.md", "CONTRIBUTING.md", "notebooks/README.md", "notebooks/your_own_data.md")
+PAGES = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", ".github/pull_request_template.md", "notebooks/README.md")
+PAGES += ("notebooks/your_own_data.md",)
 ABOUT = ("title", "claim", "question")  # of an item in papers/*.toml; `quote` is the paper's
 # The code of these notebooks has older words. A committed result has its hash, so it changes with the next run.
 OLDER = ("tab02_generalization", "tab08_generalization_ps", "fig10_memory_time", "fig03_output_updates")

@@ -30,7 +30,7 @@ _TAPS = np.array([0.0, 0.0, 0.25, 0.0, 0.0])  # strength of finger taps (g)
 
 
 def motion(train_size: int, test_size: int, *, num_users: int = NUM_USERS, seed: int = 0) -> Pool:
-    """Make windows of two seconds, float32 `[n, 900]`: 100 readings of accelerometer, gyroscope and magnetometer.
+    """Windows of two seconds, float32 `[n, 900]`: 100 readings of accelerometer, gyroscope and magnetometer.
 
     A reading has three axes x, y, z. Every activity occurs equally often (to within one). `owner_train` and
     `owner_test` number the users. Each user has a pace, a vigour, a gait, a grip and a posture, and a phone with a bias

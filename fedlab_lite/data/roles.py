@@ -41,7 +41,7 @@ _STOPS = (".", "!", "?", ";", ":", ",", " -", "...", "!!")
 
 
 def roles(num_roles: int, *, seed: int = 0) -> Pool:
-    """Make speeches of `num_roles` roles, as windows of 16 characters: x and y int32 `[n, 16]` (y one position later).
+    """Speeches of `num_roles` roles, as windows of 16 characters: x and y int32 `[n, 16]` (y one position later).
 
     Ids are those of `text`; 0 is padding. The numbers of training windows per role follow FeDEQ's Table I: more than
     100, mean 465 and standard deviation 506. There are an eighth as many test windows. `owner_train` and `owner_test`

@@ -25,6 +25,7 @@ from fedlab_lite.util import CorruptFileError, FedlabError, MissingDataError, ch
 class Source:
     """An entry of `sources.toml`, which says what the fields are, and the reader of its files."""
 
+    about: str
     url: str
     files: dict[str, str]
     read: Callable[[formats.Files], formats.Arrays]

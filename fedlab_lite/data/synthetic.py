@@ -56,7 +56,7 @@ def cached(name: str, build: Callable, num_classes: int, *, task: str = "classif
 
 
 def glyphs(num_writers: int, *, seed: int = 0) -> Pool:
-    """Make characters 0-9 A-Z a-z, uint8 `[n, 28, 28, 1]`, by `num_writers` writers with different sample counts.
+    """Characters 0-9 A-Z a-z, uint8 `[n, 28, 28, 1]`, by `num_writers` writers with different sample counts.
 
     Each writer has a typeface (and sometimes uses another), a slant, weight, size and rotation. A writer also has a
     hand (a smooth warp, and a further one per character), an amount of noise and favourite characters. The numbers of
@@ -86,7 +86,7 @@ def _glyphs(num_writers: int, seed: int) -> Arrays:
 
 
 def digits(train_size: int, test_size: int, *, seed: int = 0) -> Pool:
-    """Make the ten digits of `glyphs` by 50 writers, without owners, all equally often (to within one)."""
+    """The ten digits of `glyphs` by 50 writers, without owners, all equally often (to within one)."""
     return cached("digits", _digits, 10, train=train_size, test=test_size, seed=seed)
 
 
@@ -201,7 +201,7 @@ def _outlines() -> np.ndarray:
 
 
 def textures(num_classes: int, train_size: int, test_size: int, *, seed: int = 0) -> Pool:
-    """Make coloured objects before a background, uint8 `[n, 32, 32, 3]`, all classes equally often (to within one).
+    """Coloured objects before a background, uint8 `[n, 32, 32, 3]`, all classes equally often (to within one).
 
     A class consists of two families. A family is one of 20 pairs of outline (a disc with 0, 2, ... 5 lobes) and surface
     (stripes, checks, rings, zigzag). With 100 classes it also has one of ten hues. Every outline and every surface

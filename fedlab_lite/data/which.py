@@ -4,12 +4,21 @@ A bare name is accepted if only one of these exists. If two exist, the error nam
 `npz:digits`, `embedded:digits` or `official:cifar10`.
 """
 
-from fedlab_lite.data import npz, sources
+from collections.abc import Callable
+
+from fedlab_lite.data import motion, npz, roles, sources, synthetic
 from fedlab_lite.data.pool import Pool
 from fedlab_lite.util import InputError, MissingDataError, data_dir
 from fedlab_lite.util.errors import did_you_mean
 
-EMBEDDED = ("glyphs", "digits", "textures", "textures100", "motion", "roles")  # generated; they need no files
+EMBEDDED: dict[str, Callable[..., Pool]] = {  # generated; they need no files
+    "glyphs": synthetic.glyphs,
+    "digits": synthetic.digits,
+    "textures": synthetic.textures,
+    "textures100": synthetic.textures,
+    "motion": motion.motion,
+    "roles": roles.roles,
+}
 DATASETS = (*EMBEDDED, *sources.SOURCES)
 KINDS = ("embedded", "official", "npz")
 

@@ -142,16 +142,24 @@ def _chain(apply, groups: int, params: dict, x: jax.Array | float, z: jax.Array)
 
 
 class FLResNet(_Explicit):
+    """FL-ResNet: `layers` residual blocks, each with weights of its own."""
+
     part = ResidualBlock
 
 
 class FLCNN(_Explicit):
+    """FL-CNN: `layers` convolutional layers, the input layer included, each with weights of its own."""
+
     part = ConvLayer
 
 
 class FLDEQResNet(_Equilibrium):
+    """FL-DEQ-ResNet: the equilibrium of `layers` residual blocks."""
+
     part = ResidualBlock
 
 
 class FLDEQCNN(_Equilibrium):
+    """FL-DEQ-CNN: the equilibrium of `layers` convolutional layers."""
+
     part = ConvLayer

@@ -32,7 +32,8 @@ def chapters(only: Sequence[str] | None = None) -> dict[str, list[Item]]:
         if item.notebook.exists() and (only is None or any(part in str(item) for part in only)):
             found.setdefault(item.paper, []).append(item)
     if not found:
-        raise InputError(f"no notebook for {', '.join(only or ())} in {files.notebooks_dir()}")
+        advice = files.or_clone("`fedlab list` shows all")
+        raise InputError(f"no notebook for {', '.join(only or ['the book'])} in {files.notebooks_dir()}; {advice}")
     return found
 
 

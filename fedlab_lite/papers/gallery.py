@@ -36,7 +36,8 @@ def _figure(item: Item, result: Result) -> str:
     rendered = f"../notebooks/{result['preset']}/{item.paper}/{item.stem}.ipynb"
     if not (files.drafts_dir() / f"{source}.png").exists():
         picture = "<p>No picture: the notebook stopped before it was drawn.</p>"
-    said = f"<b>{escape(result['word'])}</b> at <code>{result['preset']}</code>: {escape(changes(result) + result['reason'])}."
+    reason = escape(changes(result) + result["reason"])
+    said = f"<b>{escape(result['word'])}</b> at <code>{result['preset']}</code>: {reason}."
     link = f'<a href="{rendered}">the notebook as it ran</a>'
     return (
         f"<figure>\n<h2>{escape(f'{name}, {where}')}</h2>\n{picture}\n"

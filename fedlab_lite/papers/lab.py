@@ -1,20 +1,22 @@
 """JupyterLab on the notebooks. Its root is the project's: pictures that lie beside `notebooks/` are shown only then."""
 
+import os
 import sys
 from collections.abc import Sequence
 from importlib.util import find_spec
+from typing import NoReturn
 
 from fedlab_lite.util import InputError, files
 
 
-def command(options: Sequence[str]) -> list[str]:
-    """The command that starts JupyterLab with the notebooks open; `options` are JupyterLab's own.
+def start(options: Sequence[str]) -> NoReturn:
+    """Become JupyterLab, with the notebooks open; `options` are its own.
 
     Raises `InputError` outside a checkout, and without JupyterLab.
     """
     if not files.is_checkout():
-        raise InputError("an installed package has no notebooks; clone the project, and start it there")
+        raise InputError(files.CLONE)
     if find_spec("jupyterlab") is None:
         raise InputError("this needs JupyterLab: pip install 'fedlab-lite[notebooks]'")
     where = [f"--ServerApp.root_dir={files.project_root()}", "--LabApp.default_url=/lab/tree/notebooks"]
-    return [sys.executable, "-m", "jupyterlab", *where, *options]
+    os.execv(sys.executable, [sys.executable, "-m", "jupyterlab", *where, *options])

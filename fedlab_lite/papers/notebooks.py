@@ -36,7 +36,7 @@ class Parameter(NamedTuple):
 def path(item: Item) -> Path:
     """The path of an item's notebook. Raises `MissingDataError` if there is none."""
     if not item.notebook.exists():
-        raise MissingDataError(f"{item.notebook} does not exist; notebooks need a checkout of the project")
+        raise MissingDataError(f"{item.notebook} does not exist; {files.CLONE}")
     return item.notebook
 
 

@@ -55,6 +55,6 @@ def generated() -> dict[Path, str]:
 def write() -> list[Path]:
     """Bring all generated files up to date; returns those that changed. Raises `InputError` outside a checkout."""
     if not files.is_checkout():
-        raise InputError("the pages and READMEs can be written only in a checkout, not from an installed package")
+        raise InputError(f"the pages and READMEs can be written only in a checkout; {files.CLONE}")
     stale = {file: text for file, text in generated().items() if not file.exists() or file.read_text() != text}
     return [files.write_atomic(file, text.encode()) for file, text in stale.items()]

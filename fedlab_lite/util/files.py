@@ -23,6 +23,9 @@ from fedlab_lite.util.errors import InputError, OutputError
 if TYPE_CHECKING:
     import numpy as np
 
+URL = "https://github.com/fedlab-lite/fedlab-lite"
+CLONE = f"notebooks and figures are not in the installed package; they are in the project: git clone {URL}"
+
 
 def is_checkout() -> bool:
     """Whether this package runs from a checkout, with notebooks and figures beside it."""
@@ -64,6 +67,11 @@ def drafts_dir() -> Path:
 
 def notebooks_dir() -> Path:
     return project_root() / "notebooks"
+
+
+def or_clone(advice: str) -> str:
+    """The advice for somebody who has the notebooks, or else how to get them."""
+    return advice if notebooks_dir().is_dir() else CLONE
 
 
 def rendered_dir() -> Path:

@@ -1,0 +1,89 @@
+"""The tables of `fedlab list`: the notebooks, and the names that the settings of a run may have."""
+
+import inspect
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from fedlab_lite.algorithms import ALGORITHMS
+from fedlab_lite.data import EMBEDDED, npz, sources
+from fedlab_lite.nn import MODELS
+from fedlab_lite.papers import floors, presets, report
+from fedlab_lite.util import InputError, files
+from fedlab_lite.util.errors import did_you_mean
+
+
+def console() -> Console:
+    """The terminal, or a page of 160 columns. A formula's brackets are no markup."""
+    plain = {"highlight": False, "markup": False, "emoji": False}
+    return Console(width=None if sys.stdout.isatty() else 160, **plain)
+
+
+def table(pattern: str) -> Table:
+    """The table of a register, if `pattern` is its name, or else of the notebooks that match.
+
+    Raises `InputError`, which suggests similar names, if nothing matches.
+    """
+    return REGISTERS[pattern]() if pattern in REGISTERS else notebooks(pattern)
+
+
+def notebooks(pattern: str) -> Table:
+    """The notebooks that match, what they show, and how long they take at each preset."""
+    try:
+        found = presets.items(pattern, presets.ALL)
+    except InputError as error:
+        raise InputError(f"{error}{did_you_mean(pattern, REGISTERS)}") from error
+    rows = Table("notebook", "what it shows", *presets.PRESETS, show_lines=True, caption=files.or_clone("") or None)
+    for item in found:
+        minutes = [report.duration(floors.minutes(item, preset)) for preset in presets.PRESETS]
+        rows.add_row(str(item), presets.item(*item)["title"], *minutes)
+    return rows
+
+
+def algorithms() -> Table:
+    """The algorithms: `-p algorithm NAME`."""
+    rows = _register("algorithm", "what it does")
+    for name, kind in ALGORITHMS.items():
+        rows.add_row(name, _words(kind))
+    return rows
+
+
+def models() -> Table:
+    """The networks: `-p model NAME`, and the options that a name sets."""
+    rows = _register("model", "what it is", "options that it sets")
+    for name, (kind, options) in MODELS.items():
+        rows.add_row(name, _words(kind), ", ".join(f"{option} {value}" for option, value in options.items()))
+    return rows
+
+
+def datasets() -> Table:
+    """The data sets: `-p dataset NAME`, and whether they are here."""
+    rows = _register("data set", "kind", "here", "what is in it")
+    rows.caption = "`fedlab data fetch NAME` downloads a published data set"
+    for name, make in EMBEDDED.items():
+        rows.add_row(name, "embedded", "yes", _words(make))
+    for name, source in sources.SOURCES.items():
+        rows.add_row(name, "published", "yes" if sources.find(name) else "no", source.about)
+    for name in npz.own_names():
+        rows.add_row(f"npz:{name}", "your own", "yes", str(npz.own_file(name)))
+    return rows
+
+
+def _register(name: str, *columns: str) -> Table:
+    """An empty table whose first column, the names, is never cut."""
+    rows = Table()
+    rows.add_column(name, no_wrap=True)
+    for column in columns:
+        rows.add_column(column)
+    return rows
+
+
+def _words(thing: Any) -> str:
+    """The first line of a docstring."""
+    return str(inspect.getdoc(thing)).partition("\n")[0]
+
+
+REGISTERS: dict[str, Callable[[], Table]] = {"algorithms": algorithms, "models": models, "datasets": datasets}
