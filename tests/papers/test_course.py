@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from fedlab_lite.papers import course, notebooks, presets
+from fedlab_lite.papers import course, notebooks, presets, report
 from fedlab_lite.papers.answers import Unanswered
 from fedlab_lite.util import files
 
@@ -41,8 +41,9 @@ def test_title_cell(item):
     assert re.search(r"^\*\*Before\*\*: ", text, re.MULTILINE)
     for needed in about["needs"]:
         assert re.search(rf"\]\({needed:02}_\w+\.ipynb\)", text), f"lesson {needed} is not named"
-    assert f"{about['reading']} minutes to read" in text
-    assert presets.estimate(*item, "quick")["minutes"] <= 1
+    minutes = presets.estimate(*item, "quick")["minutes"]
+    assert f"{about['reading']} minutes to read, {report.duration(minutes)} to run" in text
+    assert minutes <= 1
 
 
 @of_all
