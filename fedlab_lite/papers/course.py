@@ -1,34 +1,44 @@
 """Tools that the lessons of the course share: exercises with checkers, predictions and a slider.
 
-An exercise has two parts: a checker, which is a function that raises `Wrong` through `expect`, and wrong answers that
-readers typically give. Each wrong answer is tried when the exercise is made, and the checker must reject it. A checker
-that accepts a wrong answer is an error, both in a notebook and in CI.
+An exercise has two parts: a checker, which is a function that raises `Wrong`, and wrong answers that readers typically
+give. Each wrong answer is tried when the exercise is made, and the checker must reject it. A checker that accepts a
+wrong answer is an error, both in a notebook and in CI. Its key is a hint: `compare` gives it to a reader whose function
+returns the same. A reader's function gets copies of its arguments, and may not change them.
 
->>> @exercise(wrong={"forgets the sizes": lambda models, sizes: sum(models) / len(models)})
+>>> @exercise(wrong={"did you weigh by size?": lambda models, sizes: sum(models) / len(models)})
 ... def check_average(average):
-...     found = average([0.0, 4.0], [1, 3])
-...     expect(found == 3, f"0 of size 1 and 4 of size 3 average to 3, not {found}; did you weigh by size?")
->>> check_average(lambda models, sizes: sum(models) / len(models))
-✗ not yet: 0 of size 1 and 4 of size 3 average to 3, not 2.0; did you weigh by size?
+...     compare(average, lambda models, sizes: sum(m * n for m, n in zip(models, sizes)) / 4, ([0.0, 4.0], [1, 3]))
+>>> def average(models, sizes):
+...     return sum(models) / len(models)
+>>> check_average(average)
+✗ not yet: average([0, 4], [1, 3]) is 2, not 3: did you weigh by size?
+>>> check_average(lambda models, sizes: None)
+✗ not yet: you returned nothing: does your function end with `return`?
 >>> check_average(lambda models, sizes: ...)
 · no answer yet
 >>> check_average.solution(lambda models, sizes: sum(m * n for m, n in zip(models, sizes)) / sum(sizes))
 ✓ right
 """
 
-from collections.abc import Callable, Mapping
-from functools import wraps
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
+from fedlab_lite.papers.answers import (
+    Answer,
+    Unanswered,
+    Wrong,
+    answered,
+    called,
+    copied,
+    difference,
+    numbers,
+    parts,
+    shown,
+)
 from fedlab_lite.util import progress
 
-
-class Wrong(Exception):
-    """An answer is wrong; the message tells the reader why."""
-
-
-class Unanswered(Exception):
-    """The reader has not replaced the exercise's `...` yet."""
+__all__ = ["compare", "exercise", "expect", "numbers", "parts", "predicted", "same", "slide"]
 
 
 def expect(right: Any, otherwise: str) -> None:
@@ -37,10 +47,49 @@ def expect(right: Any, otherwise: str) -> None:
         raise Wrong(otherwise)
 
 
-def _answered(value: Any) -> Any:
-    if value is None or value is ...:
-        raise Unanswered
-    return value
+def same(found: Any, expected: Any, wrong: Mapping[str, Any], close: float = 1e-5) -> None:
+    """Raise `Wrong` unless a value is the expected one; if it is a wrong one that is known, add its key as a hint."""
+    if gap := difference(found, expected, "your answer", close):
+        hints = [f": {hint}" for hint, value in wrong.items() if difference(found, value, "", close) is None]
+        raise Wrong(gap + "".join(hints[:1]))
+
+
+def compare(
+    answer: Answer,
+    right: Callable | Sequence[Callable],
+    *cases: Any,
+    close: float = 1e-5,
+    up_to: Callable[[Any], Any] | None = None,
+) -> None:
+    """Raise `Wrong` unless an answer returns what a right function returns, in all cases.
+
+    If it returns what a wrong answer of the exercise returns, the message ends with the key of that one.
+
+    Args:
+      right: the right function; of several, one has to agree in each case.
+      cases: the arguments of a call, as a tuple; a single argument may stand alone.
+      close: the largest difference, relative and absolute.
+      up_to: what is compared of the returned numbers, such as their differences from their mean.
+    """
+    rights = [right] if callable(right) else list(right)
+    for number, case in enumerate((each if isinstance(each, tuple) else (each,) for each in cases), 1):
+        call = called(answer.name, case, number)
+        found = answer(*case)
+        found = up_to(numbers(found, call, None)) if up_to else found
+
+        def gap(function: Callable, case: tuple = case, found: Any = found, call: str = call) -> str | None:
+            expected = function(*copied(case))
+            return difference(found, up_to(expected) if up_to else expected, call, close)
+
+        def gives(wrong: Callable, gap: Callable = gap) -> bool:
+            with suppress(Exception):  # a wrong answer may raise
+                return gap(wrong) is None
+            return False
+
+        gaps = [gap(function) for function in rights]
+        if all(gaps):
+            hints = [f": {hint}" for hint, wrong in answer.wrong.items() if gives(wrong)]
+            raise Wrong(f"{gaps[0]}{''.join(hints[:1])}")
 
 
 class Exercise:
@@ -49,6 +98,7 @@ class Exercise:
     def __init__(self, check: Callable[[Any], None], wrong: Mapping[str, Any]):
         self.check = check
         self.wrong = wrong
+        self.of_functions = all(map(callable, wrong.values()))
         self.__doc__ = check.__doc__
         for name, answer in wrong.items():
             if self.why(answer) is None:
@@ -56,18 +106,29 @@ class Exercise:
 
     def why(self, answer: Any) -> str | None:
         """The reason why an answer is wrong, or None if it is right. Raises `Unanswered`."""
+        if answered(answer) is None:
+            raise Unanswered
+        if callable(answer) != self.of_functions:
+            asked = "a function is asked for: give its name alone" if self.of_functions else "a value is asked for"
+            return f"{asked}, not {shown(answer)}"
+        answer = Answer(answer, self.wrong) if self.of_functions else answer
+        reason = self._tried(answer)
+        if self.of_functions and answer.changed:
+            changes = f"it changes its argument `{answer.changed}`: work on a copy"
+            return f"{reason}. Also, {changes}" if reason else changes
+        return reason
 
-        def asked(*args, **kwargs):
-            return _answered(answer(*args, **kwargs))
-
+    def _tried(self, answer: Any) -> str | None:
         try:
-            self.check(wraps(answer)(asked) if callable(answer) else _answered(answer))
+            self.check(answer)
         except Wrong as error:
             return str(error)
         except Unanswered:
             raise
         except Exception as error:  # any error that the reader's code raises makes the answer wrong
-            return f"it raises {type(error).__name__}: {str(error).partition(chr(10))[0]}"
+            if self.of_functions:
+                return answer.raised(error)
+            return f"your answer does not fit: {type(error).__name__}: {str(error).partition(chr(10))[0]}"
         return None
 
     def __call__(self, answer: Any) -> None:

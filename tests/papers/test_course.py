@@ -1,12 +1,15 @@
-"""The course: the form of its lessons. That solutions pass and wrong answers fail, CI sees where it runs them."""
+"""The course: the form of its lessons, and what a checker tells. `test_course_answers_1.py` and so on try answers."""
 
 import ast
 import json
 import re
 
+import jax.numpy as jnp
+import numpy as np
 import pytest
 
-from fedlab_lite.papers import course, floors, notebooks, presets
+from fedlab_lite.papers import course, floors, notebooks, presets, report
+from fedlab_lite.papers.answers import Unanswered
 from fedlab_lite.util import files
 
 LESSONS = [item for item in presets.items(of=(presets.COURSE,)) if "claim" not in presets.item(*item)]
@@ -38,8 +41,9 @@ def test_title_cell(item):
     assert re.search(r"^\*\*Before\*\*: ", text, re.MULTILINE)
     for needed in about["needs"]:
         assert re.search(rf"\]\({needed:02}_\w+\.ipynb\)", text), f"lesson {needed} is not named"
-    assert f"{about['reading']} minutes to read" in text
-    assert floors.minutes(item, "quick") <= 1
+    minutes = floors.minutes(item, "quick")
+    assert f"{about['reading']} minutes to read, {report.duration(minutes)} to run" in text
+    assert minutes <= 1
 
 
 @of_all
@@ -122,7 +126,52 @@ def test_an_answer_that_raises_is_wrong_and_says_so(capsys):
     check_five(...)
     check_five(5)
     said = capsys.readouterr().out.splitlines()
-    assert "✗ not yet: it raises TypeError" in said[0]
+    assert "✗ not yet: your answer does not fit: TypeError" in said[0]
     assert said[1:] == ["✗ not yet: 4 is not 5", "· no answer yet", "✓ right"]
     with pytest.raises(AssertionError, match="the solution fails: 6 is not 5"):
         check_five.solution(6)
+
+
+def twice(numbers):
+    for place, number in enumerate(numbers):
+        numbers[place] = 2 * number
+    return numbers
+
+
+def upside_down(numbers):
+    return 1 / 0  # numbers
+
+
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [
+        (lambda numbers: [2 * number for number in numbers], None),
+        (lambda numbers: np.array(numbers) * 2, None),
+        (lambda numbers: jnp.array(numbers) * 2, None),
+        (lambda numbers: numbers * 2, "an array of shape (6,), not an array of shape (3,)"),
+        (lambda numbers: [number + 1 for number in numbers], "is [2, 3, 6], not [2, 4, 10]: that is one more"),
+        (lambda numbers: None, "you returned nothing: does your function end with `return`?"),
+        (lambda numbers: [None] * 3, "not finite"),
+        (twice, "it changes its argument `numbers`: work on a copy"),
+        (upside_down, "it raises ZeroDivisionError: division by zero, in line {}: `return 1 / 0  # numbers`"),
+        (lambda: 3, "it raises TypeError"),
+        ([2, 4, 10], "a function is asked for"),
+    ],
+)
+def test_what_an_answer_is_told(answer, told):
+    @course.exercise(wrong={"that is one more": lambda numbers: [number + 1 for number in numbers]})
+    def check_twice(answer):
+        course.compare(answer, lambda numbers: [2 * number for number in numbers], [1, 2, 5])
+
+    why = check_twice.why(answer)
+    assert why is None if told is None else told.format(upside_down.__code__.co_firstlineno + 1) in why
+
+
+def test_no_answer_yet():
+    @course.exercise(wrong={"one more": lambda x: x + 1})
+    def check_same(answer):
+        course.compare(answer, lambda x: x, 1.0, 2.0)
+
+    for answer in (..., None, lambda x: ..., lambda x: (1, ...)):
+        with pytest.raises(Unanswered):
+            check_same.why(answer)
