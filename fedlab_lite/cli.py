@@ -1,7 +1,7 @@
 """The command line: list, compute, run, report, lab, book, data, ... `fedlab COMMAND --help` shows examples.
 
-Exit codes: 0 success; 1 a notebook failed, or a reader such as `head` ended; 130 interrupted. 2 is for wrong input, or a
-file that could not be read or written.
+Exit codes: 0 success; 1 a notebook failed, or a reader such as `head` ended; 130 interrupted. 2 is for wrong input, or
+for a file that could not be read or written.
 """
 
 import argparse
