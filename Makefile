@@ -1,7 +1,8 @@
 SHELL := bash
 PYTHON ?= python3
 # The active environment (conda's, or another virtual one) is used if it has all that is needed; else .venv is made.
-NEEDED := beartype distributed dp_accounting jax flax optax jupyterlab nbmake optuna papermill pytest ruff seaborn sphinx
+NEEDED := beartype distributed dp_accounting jax flax optax jupyterlab nbmake optuna papermill pytest pytest_timeout ruff \
+  seaborn shtab sphinx
 FOUND := $(shell python -c "import importlib.util as u; print(all(map(u.find_spec, '$(NEEDED)'.split())))" 2>/dev/null)
 ACTIVE := $(if $(filter True,$(FOUND)),$(or $(VIRTUAL_ENV),$(CONDA_PREFIX)))
 BIN := $(or $(ACTIVE),.venv)/bin
@@ -14,7 +15,7 @@ EACH_CORE := -n auto --dist worksteal
 # The package's tests mostly compile. These flags halve the time of that; notebooks are compiled without them.
 # Only JAX 0.10 has the last one, and an unknown flag ends a process.
 QUICKLY = XLA_FLAGS="--xla_backend_optimization_level=0 --xla_cpu_parallel_codegen_split_count=1 \
-  $(if $(wildcard .venv/lib/*/site-packages/jaxlib-0.10.*),--xla_cpu_use_fusion_emitters=false)"
+  $(if $(shell ls -d $(BIN)/../lib/*/site-packages/jaxlib-0.10.*),--xla_cpu_use_fusion_emitters=false)"
 
 .PHONY: reproduce test check lint bench attack figures book clean
 
