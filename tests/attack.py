@@ -197,7 +197,7 @@ SETTINGS = {  # field: values that cannot be; the error says the field's name
 WORDS = {"dataset": "dataset|data set", "validation_size": "validation_size|share"}  # where it is not the name
 COMMANDS = {  # a command line, and what its error says
     "run": "usage",
-    "nonsense": "usage",
+    "nonsense": "unknown command",
     "run fedeq/tab99": "similar",
     "run zzz": "no notebook",
     "run tab03 --jobs 0": "--jobs",

@@ -1,11 +1,13 @@
 """Progress reporting: a bar in a terminal or notebook, one line per minute in a log, nothing in batch runs."""
 
 import contextlib
+import html
 import os
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from typing import Any
 
 SECONDS = 60.0  # between two lines in a log
 
@@ -14,8 +16,13 @@ def watched() -> bool:
     """Whether output is interactive: a terminal or Jupyter, and no batch run (CI, pytest, our own runner)."""
     if silent() or os.environ.get("CI"):
         return False
-    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()  # only inside a kernel
-    return hasattr(shell, "kernel") or sys.stderr.isatty()
+    return _kernel() is not None or sys.stderr.isatty()
+
+
+def _kernel() -> Any:
+    """The shell of the Jupyter kernel that this is, or None."""
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    return shell if hasattr(shell, "kernel") else None
 
 
 def silent() -> bool:
@@ -49,11 +56,42 @@ def every_minute(say: Callable[[], str]) -> Iterator[None]:
         thread.join()
 
 
+_line: dict[int, Any] = {}  # the number of a cell's execution, and the handle of the line under it
+
+
+@contextlib.contextmanager
+def _in_a_cell(description: str, total: int, unit: str) -> Iterator[Callable[[int], None]]:
+    """A bar in the line under the present cell of a notebook."""
+    from IPython.display import HTML, display
+
+    cell, done, began, last = _kernel().execution_count, 0, time.monotonic(), 0.0
+    if cell not in _line:
+        _line.clear()
+        _line[cell] = display(HTML(""), display_id=True)
+
+    def tick(steps: int) -> None:
+        nonlocal done, last
+        done, now = done + steps, time.monotonic()
+        if now - last > 0.2:  # a browser needs no more
+            last, left = now, (now - began) / max(done, 1) * (total - done)
+            bar = f'<progress value="{done}" max="{total}"></progress>'
+            words = f"{description}: {done} of {total} {unit}, about {left:.0f} s left"
+            _line[cell].update(HTML(f"{bar} {html.escape(words)}"))
+
+    try:
+        tick(0)
+        yield tick
+    finally:
+        _line[cell].update(HTML(""))
+
+
 @contextlib.contextmanager
 def progress_bar(
     description: str, total: int, shown: bool | None = None, unit: str = "rounds"
 ) -> Iterator[Callable[[int], None]]:
     """Show a bar that disappears when done, or one line per minute; yield a function that advances it.
+
+    In Jupyter all bars of a cell are one line, which is updated in place and empty at the end.
 
     Args:
       shown: True: a bar; False: nothing; None: a bar if output is interactive, else one line per minute.
@@ -65,6 +103,10 @@ def progress_bar(
         done: list[int] = []
         with every_minute(lambda: f"{description}: {sum(done)} of {total} {unit}"):
             yield done.append
+        return
+    if _kernel():
+        with _in_a_cell(description, total, unit) as tick:
+            yield tick
         return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn

@@ -266,7 +266,7 @@ def test_drafts_have_a_row_for_each_name(monkeypatch):
     assert other.name == f"{ITEM.stem},rho=0.1,seeds=0+1.json"
     assert "changed" not in results.read_result(plain)
     assert results.read_result(other)["changed"] == {"rho": 0.1, "seeds": [0, 1]}
-    first, second = report.lines(results.drafts(), 999)
+    first, second = report.lines(results.drafts())
     assert first.split()[:2] == [str(ITEM), "quick"]
     assert second.split()[:2] == [str(ITEM), "laptop"]
     assert second.endswith("with rho=0.1, seeds=0+1: both learn")
