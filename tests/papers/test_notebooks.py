@@ -116,6 +116,13 @@ def test_order(file):
     assert "cccc" not in kinds, "four code cells in a row: say why and what to notice"
 
 
+@of_all
+def test_cells_that_the_book_folds_are_folded_in_jupyterlab_too(file):
+    for cell in (cell for cell in cells(file) if cell["cell_type"] == "code"):
+        folded = cell["metadata"].get("jupyter", {}).get("source_hidden", False)
+        assert folded == ("hide-input" in cell["metadata"].get("tags", [])), notebooks.source(cell)
+
+
 @of_papers
 def test_the_gate_decides(file):
     """A verdict is evidence's, and no assertion stands in for it; plots are folded, the algorithm is shown."""
