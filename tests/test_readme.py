@@ -53,6 +53,7 @@ def test_fedlab(command, monkeypatch, tmp_path, capsys):
         assert calls
 
 
+@pytest.mark.slow
 def test_the_snippet_prints_one_number_per_seed(tmp_path):
     (code,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
     short = code.replace("num_rounds=10", "num_rounds=1")

@@ -116,6 +116,7 @@ def test_dispfl_starts_its_next_training_from_the_mixed_models():
     assert any((a != b).any() for a, b in zip(jax.tree.leaves(mixed), jax.tree.leaves(trained), strict=True))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "options"), [("dpsgd", MIX_FIRST), ("dpsgd", {}), ("dispfl", {}), ("deprl", MIX_FIRST), ("deprl", {})]
 )

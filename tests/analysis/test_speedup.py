@@ -42,6 +42,7 @@ def test_a_mean_over_the_evaluations_so_far():
     np.testing.assert_allclose(run.metrics["accuracy"], [[4, 3, 2], [1, 2, 3]])
 
 
+@pytest.mark.slow
 def test_a_round_is_the_slowest_workers_steps_and_a_message_to_each_neighbour():
     settings = Settings(**RING, num_clients=4, train_size=90, test_size=40, num_rounds=0)
     settings_of_local = Settings(
@@ -77,6 +78,7 @@ def test_training_rows_are_judged():
         np.testing.assert_array_equal(metrics[f"{name}_training"], metrics[name])
 
 
+@pytest.mark.slow
 def test_judging_training_rows_changes_nothing_else():
     settings = Settings(**RING, num_clients=4, train_size=80, test_size=40, num_rounds=1, judge_training=True)
     found, plain = run(settings), run(Settings(**settings.to_dict() | {"judge_training": False}))

@@ -39,6 +39,7 @@ def problem(**options):
     return Problem(data, make_model("mlp", data.input_shape, 10, width=8, depth=1), executor="vmap", **options)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["fedavg", "fedeq", "ditto", "dispfl"])
 def test_training_in_groups_is_training(name):
     """The same curves to rounding, whatever the number of clients in a batch, and with cohorts of some clients."""
@@ -93,6 +94,7 @@ def test_equal_clients_are_one_batch():
     assert group_size(np.full(100, 7), Work(flops=1e9, memory=1e6), 1e12) == 100
 
 
+@pytest.mark.slow
 def test_a_large_network_fits(monkeypatch):
     """DePRL's ResNet-18, 128 clients with batches of 128 rows: 400 GB at once by our bound."""
     data = federated("textures", partition="iid", num_clients=2, train_size=256, test_size=20)

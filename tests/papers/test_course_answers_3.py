@@ -177,6 +177,7 @@ ANSWERS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ANSWERS)
 def test_answers(name):
     assert len(ANSWERS[name].right) >= 2

@@ -15,6 +15,7 @@ SMALL = Settings(
 )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_by_hand():
     """4 clients, 2 epochs of 4 steps of 10 rows; two judgements of 10 rows each; products of the MLP's layers."""
     forward = 2 * (784 * 8 + 8 * 128 + 128 * 10)
@@ -33,11 +34,13 @@ def test_more_rounds_judgements_and_step_sizes():
     assert minutes(once._replace(flops=1.2e15), 20) == pytest.approx(1)
 
 
+@pytest.mark.slow
 def test_unequal_clients_are_padded():
     work = floor(replace(SMALL, partition="dirichlet", alpha=0.1, num_clients=8, train_size=400, test_size=80))
     assert 1 < work.flops / work.useful < 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dataset", ["cifar100", "harbox"])
 def test_data_that_are_not_here(dataset):
     """Arrays of their form stand in: 100 clients of 500 pictures, in the published sizes."""

@@ -144,6 +144,7 @@ def test_a_cut_pack_and_none(packed, tmp_path):
         pack.check(file)
 
 
+@pytest.mark.slow
 def test_undecided_claims_first_then_by_time(monkeypatch):
     items = [Item("fedeq", f"{stem}") for stem in ("tab03_accuracy", "fig04_mlp_vs_deq_mlp", "fig07_loss_curves")]
     outcomes = dict(zip(items, ("undecided", "agrees", "undecided"), strict=True))
