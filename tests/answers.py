@@ -112,8 +112,13 @@ def said(name: str, answers: Answers, answer: str) -> str | None:
 
 
 def tried(name: str, answers: Answers) -> list[str]:
-    """What is not as it should be: right answers that are refused, wrong ones that are not, or in other words."""
+    """What is not as it should be: right answers that are refused, wrong ones that are not, or in other words.
+
+    At least two right answers and five wrong ones are asked for.
+    """
     bad = [f"refused: {answer}\n  {why}" for answer in answers.right if (why := said(name, answers, answer))]
+    if len(answers.right) < 2 or len(answers.wrong) < 5:
+        bad.append(f"few answers: {len(answers.right)} right and {len(answers.wrong)} wrong ones")
     for answer, word in answers.wrong.items():
         why = said(name, answers, answer)
         if why is None:

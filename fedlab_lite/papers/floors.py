@@ -61,8 +61,11 @@ def count(item: Item) -> Floor | None:
 
 def minutes(item: Item, preset: str) -> float | None:
     """The minutes that an item takes: what its preset says, or its floor; None for one that is yet to be counted."""
-    said, floor = presets.preset_table(*item, preset)["minutes"], stored(item)
-    return said if said is not None else floor and floor.minutes()
+    said = presets.preset_table(*item, preset)["minutes"]
+    if said is not None:
+        return said
+    floor = stored(item)
+    return floor and floor.minutes()
 
 
 def write(items: Sequence[Item]) -> Path:

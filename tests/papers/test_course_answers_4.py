@@ -199,6 +199,4 @@ ANSWERS = {
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ANSWERS)
 def test_answers(name):
-    assert len(ANSWERS[name].right) >= 2
-    assert len(ANSWERS[name].wrong) >= 5
     assert not tried(name, ANSWERS[name])
