@@ -76,9 +76,8 @@ def save_figure(
         raise InputError(f"{len(shown)} metrics to show; choose at most {SHOWN} for the page (the JSON has all)")
     printed = presets.published(paper, item)
     verdict, also, close = scope.judge(Item(paper, item), preset, verdict, histories or {}, printed, also or {})
-    changed = variants.changed()
     home, note = _home(paper, item, preset)
-    name = variants.name_of(item, changed)
+    name = variants.name_of(item, variants.changed())
     existing = read_result(home / f"{name}.json")
     result = _record(
         Item(paper, item),
@@ -98,7 +97,7 @@ def save_figure(
         provenance=_provenance(runs),
     )
     names = sorted({name for run in runs for name in run_names(run) if store.find(name)})
-    result |= ({"runs": names} if names else {}) | ({"changed": changed} if changed else {})
+    result |= {"runs": names} if names else {}
     if existing and existing | {"provenance": None} == result | {"provenance": None}:
         result["provenance"] = existing["provenance"]  # the same result: keep the first run's provenance
     contents = _drawn(fig, result) | {"json": _json(result)}
@@ -111,10 +110,9 @@ def save_figure(
 
 def save_failure(item: Item, preset: str, parameters: Mapping[str, Any], error: str) -> Path:
     """Record in the uncommitted result that a notebook failed; this replaces any earlier verdict there."""
-    changed = variants.changed()
-    file = _draft(item.paper, preset) / f"{variants.name_of(item.stem, changed)}.json"
-    result = _record(item, preset, Verdict("undecided", f"the notebook failed: {error}"), parameters=parameters)
-    return files.write_atomic(file, _json(result | ({"changed": changed} if changed else {})))
+    file = _draft(item.paper, preset) / f"{variants.name_of(item.stem, variants.changed())}.json"
+    verdict = Verdict("undecided", f"the notebook failed: {error}")
+    return files.write_atomic(file, _json(_record(item, preset, verdict, parameters=parameters)))
 
 
 def _record(item: Item, preset: str, verdict: Verdict, **found: Any) -> dict[str, Any]:
@@ -128,6 +126,7 @@ def _record(item: Item, preset: str, verdict: Verdict, **found: Any) -> dict[str
     about["word"] = scope.word(verdict.outcome, close, preset, verdict.readings)
     about["comparisons"] = scope.recorded(verdict)
     about["readings"] = {name: {"outcome": r.outcome, "reason": r.reason} for name, r in verdict.readings.items()}
+    about |= {"changed": changed} if (changed := variants.changed()) else {}
     result = _plain(about | nothing | found | {"provenance": found.get("provenance") or _provenance([])})
     scope.check(result)
     return result
