@@ -1,5 +1,6 @@
 """Entry point of `fedlab`: handle Ctrl-C before the imports, which take a second, and then call `cli`."""
 
+import errno
 import os
 import signal
 import sys
@@ -30,18 +31,43 @@ def end_when_interrupted() -> None:
     threading.Thread(target=wait, daemon=True).start()
 
 
-def main() -> int:
-    end_when_interrupted()
-    from fedlab_lite import cli
+def open_streams() -> None:
+    """Give closed streams a place to write to; a character that the terminal cannot show becomes an escape."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # the lowest free number, so no file of ours is taken for the stream
+        if number and getattr(sys, name) is None:
+            setattr(sys, name, open(number, "w", encoding="utf-8", closefd=False))  # noqa: SIM115  (open to the end)
+        if number:
+            getattr(sys, name).reconfigure(errors="backslashreplace")
 
+
+def main() -> int:
+    open_streams()
+    end_when_interrupted()
+    try:
+        from fedlab_lite import cli
+    except ValueError as error:  # JAX reads its variables when it is imported
+        if "JAX" not in str(error):
+            raise
+        sys.stderr.write(f"error: {error}; correct or unset this variable\n")
+        return 2
     try:
         try:
             return cli.main()
         finally:
             sys.stdout.flush()
     except BrokenPipeError:  # the reader of our output has ended, as `head` does
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes again at its end
-        return 1
+        said, code = "", 1
+    except OSError as error:
+        if error.filename is not None or error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO):
+            raise
+        said, code = f"error: the output cannot be written: {error.strerror}\n", 2
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes again at its end
+    sys.stderr.write(said)
+    return code
 
 
 if __name__ == "__main__":

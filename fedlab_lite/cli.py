@@ -28,8 +28,10 @@ from fedlab_lite.papers import (
     report,
     results,
     tables,
+    variants,
 )
 from fedlab_lite.util import FedlabError, InputError, NotStoredError, choose, files, progress
+from fedlab_lite.util.text import say
 
 EXTRAS = {  # package that is imported on use -> the extra that installs it
     **dict.fromkeys(("h5py", "matplotlib", "networkx", "pandas", "PIL", "pyarrow"), "data"),
@@ -77,7 +79,7 @@ def compute_runs(args: argparse.Namespace) -> None:
       fedlab compute fedeq/tab03 -p num_rounds 50 -p seeds 0,1,2
       fedlab compute fedf_admm --preset paper --minutes 9 --jobs 4 --pack runs.zip
     """
-    preset, values = arguments.preset_of(args, arguments.parsed(args.parameter))
+    preset, values = arguments.preset_of(args, variants.parsed(args.parameter))
     preset = preset or "quick"
     if any(value is not None for value in (args.minutes, args.jobs, args.only, args.pack)):
         computing.compute(args, preset, values)
@@ -85,7 +87,7 @@ def compute_runs(args: argparse.Namespace) -> None:
     for item in presets.items(args.pattern):
         count = notebooks.compute(item, preset, values, **_options(args))
         data = notebooks.data_of(item, preset, values)
-        print(f"{item}  {preset}  {data}{count} runs in {files.runs_dir()}", flush=True)
+        say(f"{item}  {preset}  {data}{count} runs in {files.runs_dir()}")
 
 
 def manage_runs(args: argparse.Namespace) -> None:
@@ -121,12 +123,12 @@ def run_notebooks(args: argparse.Namespace) -> int:
     with progress.progress_bar("notebooks", len(jobs), shown, "done") as tick:
         for done, finish in enumerate(waiting, start=1):
             try:
-                print(f"[{done}/{len(jobs)}] {finish()}", flush=True)
+                say(f"[{done}/{len(jobs)}] {finish()}")
             except NotStoredError as error:
-                print(f"[{done}/{len(jobs)}] skipped: {error}", flush=True)
+                say(f"[{done}/{len(jobs)}] skipped: {error}")
             except (notebooks.NotebookFailed, FedlabError) as error:  # the other notebooks may still succeed
                 worst = max(worst, 1 if isinstance(error, notebooks.NotebookFailed) else 2)
-                print(f"[{done}/{len(jobs)}] error: {error}", file=sys.stderr, flush=True)
+                say(f"[{done}/{len(jobs)}] error: {error}", error=True)
             tick(1)
     return worst
 
@@ -140,8 +142,7 @@ def show_report(args: argparse.Namespace) -> None:
       fedlab report --write
     """
     if args.write:
-        for file in pages.write():
-            print(file)
+        say(*pages.write())
         return
     found = results.drafts()
     if not args.drafts:
@@ -149,9 +150,9 @@ def show_report(args: argparse.Namespace) -> None:
     if not found:
         advice = files.or_clone("`fedlab run --headline` makes some")
         raise InputError(f"no results in {files.drafts_dir()} yet; {advice}")
-    print(*report.lines(found, args.full), sep="\n")
+    say(*report.lines(found, args.full))
     if own := results.drafts():
-        print(f"open {gallery.write_page(own)}")
+        say(f"open {gallery.write_page(own)}")
 
 
 def open_lab(args: argparse.Namespace) -> None:
@@ -172,7 +173,7 @@ def make_book(args: argparse.Namespace) -> None:
       fedlab book
       fedlab book fedeq/fig04 learn --output site
     """
-    print(book.build(args.output or files.project_root() / "build" / "book" / "html", args.only or None))
+    say(book.build(args.output or files.project_root() / "build" / "book" / "html", args.only or None))
 
 
 def manage_data(args: argparse.Namespace) -> None:
@@ -283,14 +284,15 @@ def main(argv: list[str] | None = None) -> int:
         with contextlib.ExitStack() as stack:
             if getattr(args, "quiet", False):
                 os.environ["FEDLAB_BATCH"] = "1"  # kernels and workers inherit it
-                stack.enter_context(contextlib.redirect_stdout(stack.enter_context(open(os.devnull, "w"))))
+                nowhere = stack.enter_context(open(os.devnull, "w", encoding="utf-8"))
+                stack.enter_context(contextlib.redirect_stdout(nowhere))
             return args.function(args) or 0
     except FedlabError as error:
-        print(f"error: {error}", file=sys.stderr)
+        say(f"error: {error}", error=True)
         return 2
     except ModuleNotFoundError as error:
         if error.name not in EXTRAS:
             raise
         needs = f"this needs {error.name}, which is not installed: pip install 'fedlab-lite[{EXTRAS[error.name]}]'"
-        print(f"error: {needs}", file=sys.stderr)
+        say(f"error: {needs}", error=True)
         return 2

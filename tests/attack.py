@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from helpers import history
+from helpers import history, recorded
 from kill_and_resume import JOBS, finish, kill_and_resume, left_by, start
 
 from fedlab_lite import cli
@@ -139,7 +139,7 @@ def victims(folder: Path) -> dict[str, tuple[Path, Callable[[], object]]]:
     np.savez_compressed(own, x_train=images, y_train=np.arange(6), x_test=images, y_test=np.arange(6))
     kinds["arrays of one's own"] = (own, lambda: load.which.load("cifar10"))
     figure = files.figures_dir() / "fedeq" / "fig04_mlp_vs_deq_mlp.json"
-    about = {"preset": "quick", "outcome": "agrees", "word": "reproduced", "reason": "counted", "metrics": {}}
+    about = recorded(presets.Item("fedeq", figure.stem), "quick", word="seen", scope="stand-in")
     files.write_atomic(figure, json.dumps(about).encode())
     kinds["a result"] = (figure, lambda: results.read_result(figure))
     return kinds

@@ -250,3 +250,33 @@ def made(finals, *, start=0.1, rounds=40, clients=20, constant=0.1, seeds=None, 
         "test_labels": {"all": labels, "a client": labels // clients},
     }
     return History(**fields | changes)
+
+
+def recorded(item, preset, **changes):
+    """The content of a result's JSON."""
+    return {
+        "paper": item.paper,
+        "item": item.stem,
+        "claim": "it learns",
+        "quote": "it learns",
+        "where": "Sec. 1",
+        "outcome": "agrees",
+        "word": "agrees here",
+        "scope": "reduced",
+        "distance": {"num_rounds": {"here": [7], "paper": [100]}},
+        "comparisons": {},
+        "readings": {},
+        "also": {},
+        "reason": "it learns, by 12 points",
+        "preset": preset,
+        "data_source": "made by a test",
+        "parameters": {"preset": preset, "num_rounds": 7, "unknown": 1},
+        "metrics": {"mlp": {"mean": 1234.5678, "std": 0.0, "n": 1}, "other": {"mean": 0.5, "std": 0.0, "n": 1}},
+        "published": [{"name": "mlp", "value": 2000, "where": "Fig. 4"}],
+        "shown": [],
+        "seeds": [0],
+        "departures": [],
+        "constant_answer": {"mlp": 10.0},
+        "notebook_hash": "0",
+        "provenance": {"device": "1 x abacus", "seconds": 60.0, "versions": {}, "package_version": "0"},
+    } | changes

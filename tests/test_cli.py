@@ -12,6 +12,7 @@ from pathlib import Path
 
 import nbformat
 import pytest
+from helpers import recorded
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
@@ -72,35 +73,9 @@ def produced(monkeypatch):
 
 
 def write_result(item=ITEM, preset="laptop", folder=None, **changes):
-    result = {
-        "paper": item.paper,
-        "item": item.stem,
-        "claim": "it learns",
-        "quote": "it learns",
-        "where": "Sec. 1",
-        "outcome": "agrees",
-        "word": "agrees here",
-        "scope": "reduced",
-        "distance": {"num_rounds": {"here": [7], "paper": [100]}},
-        "comparisons": {},
-        "readings": {},
-        "also": {},
-        "reason": "it learns, by 12 points",
-        "preset": preset,
-        "data_source": "made by a test",
-        "parameters": {"preset": preset, "num_rounds": 7, "unknown": 1},
-        "metrics": {"mlp": {"mean": 1234.5678, "std": 0.0, "n": 1}, "other": {"mean": 0.5, "std": 0.0, "n": 1}},
-        "published": [{"name": "mlp", "value": 2000, "where": "Fig. 4"}],
-        "shown": [],
-        "seeds": [0],
-        "departures": [],
-        "constant_answer": {"mlp": 10.0},
-        "notebook_hash": "0",
-        "provenance": {"device": "1 x abacus", "seconds": 60.0, "versions": {}, "package_version": "0"},
-    }
     file = (folder or files.figures_dir()) / item.paper / f"{item.stem}.json"
     file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(json.dumps(result | changes))
+    file.write_text(json.dumps(recorded(item, preset, **changes)))
 
 
 # --- list, data, report -----------------------------------------------------------------------------------------
@@ -258,7 +233,7 @@ def test_report_write_refreshes_what_is_generated(checkout, capsys):
         "it learns, by 12 points",
         "| MLP | 1,235 | 2,000 |",
         "| rounds | 7 | 100 |",
-        "-p num_rounds '7'",
+        "-p num_rounds 7`",
         "**not yet run**",
     ):
         assert part in page
@@ -748,7 +723,7 @@ def test_jobs_run_on_a_dask_cluster(checkout, monkeypatch, capsys, fraction):
 
     workers = []
 
-    def in_threads(*, env, **options):
+    def in_threads(*, env, host, **options):
         workers.append(env)
         return in_processes(processes=False, **options)
 
@@ -776,6 +751,30 @@ def test_a_scheduler_that_does_not_answer(checkout, produced, capsys, address):
     assert main(["run", "fig04_mlp", "--dask", address]) == 2
     assert f"no Dask scheduler answers at {address}" in capsys.readouterr().err
     assert time.monotonic() - began < 7  # 5 s, and the import of Dask
+
+
+@pytest.mark.slow
+def test_a_cluster_of_our_own_is_on_this_machine_alone(checkout, monkeypatch):
+    """And whoever asks it over HTTP learns nothing."""
+    psutil = pytest.importorskip("psutil")
+    distributed = pytest.importorskip("distributed")
+    seen = []
+
+    def looked_at(**options):
+        cluster = real(**options)
+        here = psutil.Process()
+        for process in (here, *here.children(recursive=True)):
+            seen.extend(each.laddr for each in process.net_connections("tcp") if each.status == "LISTEN")
+        return cluster
+
+    real = distributed.LocalCluster
+    monkeypatch.setattr(distributed, "LocalCluster", looked_at)
+    write_jobs("quick")
+    main(["run", "--committed", "--jobs", "2", "-p", "unknown", "1"])
+    assert not seen  # refused before
+    monkeypatch.setattr(notebooks, "produce", lambda item, *others, **options: str(item))
+    assert main(["run", "--committed", "--jobs", "2"]) == 0
+    assert {address.ip for address in seen} == {"127.0.0.1"}
 
 
 @pytest.mark.slow
@@ -819,9 +818,16 @@ def test_parameters_of_a_notebook(checkout):
             notebooks.check_parameters(file, values)
 
 
-@pytest.mark.parametrize("cell", ["preset = 'quick'", "rounds: int", "rounds: int = 2 + x", "rounds: Rounds = 2"])
-def test_parameters_are_typed_literals(checkout, cell):
-    with pytest.raises(InputError, match=r"(`name: type = literal`|built-in types and literals)"):
+OWNS = "__import__('pathlib').Path('owned').touch()"
+HOSTILE = (f"a: {OWNS} = 1", f"a: int = {OWNS}", f"a: dict[str, {OWNS}] = 1", f"a: int = {'-' * 100_000}1")
+WRONG = ("preset = 'quick'", "rounds: int", "rounds: int = 2 + x", "rounds: Rounds = 2", "rounds: int =")
+
+
+@pytest.mark.parametrize("cell", [*WRONG, *HOSTILE], ids=range(9))
+def test_parameters_are_typed_literals(checkout, cell, monkeypatch):
+    """Nothing of them is evaluated."""
+    monkeypatch.chdir(checkout)
+    with pytest.raises(InputError, match=r"(`name: type = literal`|built-in types and literals|is not Python)"):
         notebooks.parameters(write_notebook(parameters=cell))
 
 

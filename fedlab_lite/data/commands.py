@@ -7,6 +7,7 @@ from typing import NamedTuple
 from fedlab_lite.data import import_tables, npz, sources, which
 from fedlab_lite.data.pool import Pool
 from fedlab_lite.util import CorruptFileError, InputError, choose, data_dir
+from fedlab_lite.util.text import say
 
 
 class Status(NamedTuple):
@@ -54,27 +55,27 @@ def data_status(args: argparse.Namespace) -> None:
         choose("data set", args.name, [row.name for row in rows])
     for row in rows:
         if args.name in (None, row.name):
-            print(f"{row.name}: {row.state}  {row.source}".rstrip(), *filter(None, [row.how]), sep="\n")
+            say(f"{row.name}: {row.state}  {row.source}".rstrip(), *filter(None, [row.how]))
 
 
 def data_fetch(args: argparse.Namespace) -> None:
-    print(*sources.fetch(args.name), sep="\n")
+    say(*sources.fetch(args.name))
 
 
 def data_check(args: argparse.Namespace) -> None:
     pool = npz.read(Path(args.name) if args.name.endswith(".npz") else npz.own_file(args.name))
     x = pool.x_train
     _show(args.name, pool)
-    print(f"{pool.task}; x runs from {x.min():g} to {x.max():g}")
+    say(f"{pool.task}; x runs from {x.min():g} to {x.max():g}")
     if x.dtype == "uint8" and x.max() < 128:
-        print("networks divide uint8 by 255, so these images would be dark; multiply them, or convert them to floats")
+        say("networks divide uint8 by 255, so these images would be dark; multiply them, or convert them to floats")
 
 
 def _show(what: object, pool: Pool) -> None:
     """Print what a data set holds, and the words for its labels."""
-    print(f"{what}: {pool.describe()}")
+    say(f"{what}: {pool.describe()}")
     if pool.label_words:
-        print(f"labels: {', '.join(f'{number} {word}' for number, word in enumerate(pool.label_words))}")
+        say(f"labels: {', '.join(f'{number} {word}' for number, word in enumerate(pool.label_words))}")
 
 
 def data_import(args: argparse.Namespace) -> None:
@@ -82,7 +83,7 @@ def data_import(args: argparse.Namespace) -> None:
     output = args.output or npz.own_file(source.stem)
     options = {name: getattr(args, name) for name in ("label", "owner", "split", "test_fraction", "size")}
     _show(output, import_tables.import_data(source, output, **options))
-    print(f"in {data_dir()} (FEDLAB_DATA) it is a data set with this name: -p dataset {output.stem}")
+    say(f"in {data_dir()} (FEDLAB_DATA) it is a data set with this name: -p dataset {output.stem}")
 
 
 def _size(text: str) -> tuple[int, int]:

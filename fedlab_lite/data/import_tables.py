@@ -41,7 +41,7 @@ def import_data(
     Example:
       >>> import pathlib, tempfile
       >>> folder = pathlib.Path(tempfile.mkdtemp())
-      >>> _ = (folder / "t.csv").write_text("a,b,label\\n" + "0,1,no\\n" * 5 + "2,3,yes\\n" * 5)
+      >>> _ = (folder / "t.csv").write_text("a,b,label\\n" + "0,1,no\\n" * 5 + "2,3,yes\\n" * 5, encoding="utf-8")
       >>> pool = import_data(folder / "t.csv", folder / "t.npz")
       >>> pool.label_words, pool.x_train.shape, pool.y_test.tolist()
       (('no', 'yes'), (8, 2), [0, 1])

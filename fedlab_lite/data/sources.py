@@ -174,5 +174,5 @@ _READERS: dict[str, Callable[[formats.Files], formats.Arrays]] = {
     "shakespeare": formats.read_shakespeare,
     "harbox": formats.read_harbox,
 }
-_PUBLISHED = tomllib.loads(Path(__file__).with_name("sources.toml").read_text())
+_PUBLISHED = tomllib.loads(Path(__file__).with_name("sources.toml").read_text(encoding="utf-8"))
 SOURCES = {name: Source(read=_READERS[name], **about) for name, about in _PUBLISHED.items()}

@@ -1,12 +1,12 @@
 """What notebooks show: a curve with a band, a graph of clients, and the HTML card of a history."""
 
 from collections.abc import Mapping, Sequence
-from html import escape
 from typing import Any
 
 import numpy as np
 
 from fedlab_lite.util import InputError
+from fedlab_lite.util.text import html
 
 CARD = (190, 90)  # pixels of one curve on a card
 
@@ -86,14 +86,14 @@ def svg_curve(rounds: np.ndarray, values: np.ndarray, name: str, colour: str) ->
     width, height, edge, top = *CARD, 6, 16
     mean = values.mean(axis=0, dtype=float)
     shown = np.isfinite(mean)
-    text = f'<text x="{edge}" y="12" fill="currentColor" font-size="11">{escape(name)}'
+    text = f'<text x="{edge}" y="12" fill="currentColor" font-size="11">{html(name)}'
     if shown.any():
         low, high = mean[shown].min(), mean[shown].max()
         x = edge + (width - 2 * edge) * (rounds - rounds[0]) / max(1, rounds[-1] - rounds[0])
         y = top + edge + (height - top - 2 * edge) * (1 - (mean - low) / (high - low or 1.0))
         points = " ".join(f"{a:.1f},{b:.1f}" for a, b in zip(x[shown], y[shown], strict=True))
         text += f": {low:.3g} to {high:.3g}</text>"
-        text += f'<polyline points="{points}" fill="none" stroke="{escape(colour)}" stroke-width="1.5"/>'
+        text += f'<polyline points="{points}" fill="none" stroke="{html(colour)}" stroke-width="1.5"/>'
     else:
         text += ": no finite value</text>"
     size = f'width="{width}" height="{height}" viewBox="0 0 {width} {height}"'
@@ -107,7 +107,7 @@ def card(title: str, lines: Mapping[str, str], curves: Sequence[str]) -> str:
     '<div><div><b>a &lt; b</b></div><di'
     """
     rows = "".join(
-        f'<tr><td style="text-align:left">{escape(name)}</td><td style="text-align:left">{escape(text)}</td></tr>'
+        f'<tr><td style="text-align:left">{html(name)}</td><td style="text-align:left">{html(text)}</td></tr>'
         for name, text in lines.items()
     )
-    return f"<div><div><b>{escape(title)}</b></div><div>{''.join(curves)}</div><table>{rows}</table></div>"
+    return f"<div><div><b>{html(title)}</b></div><div>{''.join(curves)}</div><table>{rows}</table></div>"

@@ -1,22 +1,10 @@
 """What the arguments of `fedlab compute` and `fedlab run` ask for: values of parameters, presets, notebooks."""
 
 import argparse
-import ast
-from collections.abc import Iterable
 
-from fedlab_lite.papers import cluster, notebooks, presets, results
+from fedlab_lite.papers import cluster, notebooks, presets, results, variants
 from fedlab_lite.util import InputError, choose, files
-
-
-def parsed(pairs: Iterable[tuple[str, str]]) -> dict:
-    """Parse `-p NAME VALUE` pairs; a value that is not a Python literal is text."""
-    values = {}
-    for name, text in pairs:
-        try:
-            values[name] = ast.literal_eval(text)
-        except (ValueError, SyntaxError):
-            values[name] = text
-    return values
+from fedlab_lite.util.progress import switched_on
 
 
 def preset_of(args: argparse.Namespace, values: dict, takes: bool = True) -> tuple[str | None, dict]:
@@ -37,7 +25,8 @@ def jobs(args: argparse.Namespace) -> list[cluster.Job]:
         found = dict.fromkeys(presets.headlines() if args.headline else presets.items(args.pattern, presets.ALL))
     if not found:
         raise InputError(f"no results in {files.figures_dir()}; {files.or_clone('run a notebook first')}")
-    given, asked = parsed(args.parameter), []
+    given, asked = variants.parsed(args.parameter), []
+    committing = args.commit or switched_on("FEDLAB_COMMIT")
     for item, result in found.items():
         file = notebooks.path(item)
         preset, values = preset_of(args, given, "preset" in notebooks.parameters(file))
@@ -47,7 +36,8 @@ def jobs(args: argparse.Namespace) -> list[cluster.Job]:
             known = notebooks.rules(file, result["parameters"] | {"preset": preset}).keys() - {"preset"}
             values = {k: v for k, v in result["parameters"].items() if k in known and v is not None} | values
         notebooks.check_parameters(file, notebooks.with_preset(file, preset, values))
-        if args.commit and (changed := ", ".join(notebooks.changed(item, preset, own))):
-            raise InputError(f"{item}: {changed} would replace the preset's in a committed figure; leave out --commit")
+        if committing and (changed := ", ".join(notebooks.changed(item, preset, own))):
+            advice = "leave out --commit, or unset FEDLAB_COMMIT"
+            raise InputError(f"{item}: {changed} would replace the preset's in a committed figure; {advice}")
         asked.append((item, preset, values))
     return asked

@@ -39,11 +39,11 @@ def chapters(only: Sequence[str] | None = None) -> dict[str, list[Item]]:
 
 def page(item: Item) -> dict[str, Any]:
     """A notebook rendered at the largest preset that finished; without outputs if none did."""
-    plain = json.loads(item.notebook.read_text())
+    plain = files.read_notebook(item.notebook)
     for preset in reversed(presets.PRESETS):
         file = files.rendered_dir() / preset / item.paper / f"{item.stem}.ipynb"
         if file.exists():
-            rendered = json.loads(file.read_text())
+            rendered = files.read_notebook(file)
             if not rendered["metadata"].get("papermill", {}).get("exception"):
                 rendered["cells"][0] = plain["cells"][0]  # the committed result may be newer
                 return rendered
@@ -85,8 +85,9 @@ def build(output: Path, only: Sequence[str] | None = None) -> Path:
     for item in (item for items in parts.values() for item in items):
         file = source / "notebooks" / item.paper / f"{item.stem}.ipynb"
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(json.dumps(page(item)))
-    (source / "index.md").write_text((root / "README.md").read_text() + _contents(parts, source))
+        file.write_text(json.dumps(page(item)), encoding="utf-8")
+    front = (root / "README.md").read_text(encoding="utf-8") + _contents(parts, source)
+    (source / "index.md").write_text(front, encoding="utf-8")
     command = ["-b", "html", "-q", "-d", str(source.parent / "doctrees"), str(source), str(output)]
     if subprocess.run([sys.executable, "-m", "sphinx", *command], check=False).returncode:
         raise FedlabError(f"Sphinx could not build the book; its sources are in {source}")

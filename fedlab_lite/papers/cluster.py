@@ -13,9 +13,16 @@ from fedlab_lite.papers import floors, notebooks
 from fedlab_lite.papers.presets import Item
 from fedlab_lite.papers.report import duration
 from fedlab_lite.util import InputError
+from fedlab_lite.util.text import say
 
 Job = tuple[Item, str, dict[str, Any]]  # item, preset, parameters
 TIMEOUT = 4  # seconds to wait for a scheduler's answer
+LOOPBACK = {"host": "127.0.0.1", "dashboard_address": "127.0.0.1:0", "scheduler_kwargs": {"dashboard": False}}
+OWN = {  # of Dask's configuration: a job is tried again once, and nothing is served over HTTP
+    "distributed.scheduler.allowed-failures": 1,
+    "distributed.scheduler.http.routes": [],
+    "distributed.worker.http.routes": [],
+}
 FRACTION = "XLA_PYTHON_CLIENT_MEM_FRACTION"  # share of a GPU's memory that each worker takes at its start
 
 
@@ -25,7 +32,7 @@ def one_by_one(jobs: Sequence[Job]) -> Iterator[Job]:
     for index, job in enumerate(jobs):
         done, rest = sum(expected[:index]), sum(expected[index:])
         pace = (time.monotonic() - began) / 60 / done if done else 1.0
-        print(f"notebook {index + 1} of {len(jobs)}: {job[0]}, about {duration(pace * rest)} left", flush=True)
+        say(f"notebook {index + 1} of {len(jobs)}: {job[0]}, about {duration(pace * rest)} left")
         yield job
 
 
@@ -53,10 +60,10 @@ def distribute(jobs: Sequence[Job], workers: int, address: str | None, **options
     with contextlib.ExitStack() as stack:
         cluster = address
         if not address:
-            stack.enter_context(dask.config.set({"distributed.scheduler.allowed-failures": 1}))  # retry a job once
+            stack.enter_context(dask.config.set(OWN))
             own = {"env": {"FEDLAB_BATCH": "1", FRACTION: os.environ.get(FRACTION, f"{0.9 / workers:.3f}")}}
-            quiet = {"dashboard_address": ":0", "silence_logs": logging.CRITICAL}  # a free port; results carry errors
-            cluster = stack.enter_context(LocalCluster(n_workers=workers, threads_per_worker=1, **own, **quiet))
+            options_of_dask = {"silence_logs": logging.CRITICAL, **own, **LOOPBACK}  # results carry errors
+            cluster = stack.enter_context(LocalCluster(n_workers=workers, threads_per_worker=1, **options_of_dask))
         try:
             client = stack.enter_context(Client(cluster, timeout=TIMEOUT))
         except (OSError, ValueError, TimeoutError) as error:

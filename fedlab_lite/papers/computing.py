@@ -1,7 +1,6 @@
 """The commands for a short loan of a machine: floors of what is to compute, computing within a time, merging packs."""
 
 import argparse
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ from fedlab_lite.papers import floors, presets, worth
 from fedlab_lite.runs import jobs, pack
 from fedlab_lite.runs.floors import TFLOPS
 from fedlab_lite.util import files
+from fedlab_lite.util.text import say
 
 
 def list_arguments(sub: argparse.ArgumentParser) -> None:
@@ -57,7 +57,7 @@ def show_floors(args: argparse.Namespace, console: Any) -> None:
     items = presets.items(args.pattern)
     if args.write:
         setup(devices=1)  # sizes of clients that devices send each other could not be followed
-        print(floors.write(items))
+        say(floors.write(items))
     units = ("trajectories", "PFLOP", "padding", "steps", f"minutes at {args.tflops:g} TFLOP/s")
     table = Table("notebook at paper", *units)
     for item in items:
@@ -66,7 +66,7 @@ def show_floors(args: argparse.Namespace, console: Any) -> None:
             table.add_row(str(item), str(floor.trajectories), *(f"{number:,.3g}" for number in numbers))
     console.print(table)
     if old := [str(item) for item in items if not floors.fresh(item)]:
-        print(f"not counted with their present settings: {', '.join(old)}; --write counts them", file=sys.stderr)
+        say(f"not counted with their present settings: {', '.join(old)}; --write counts them", error=True)
 
 
 def compute(args: argparse.Namespace, preset: str, values: dict[str, Any]) -> None:
@@ -78,14 +78,14 @@ def compute(args: argparse.Namespace, preset: str, values: dict[str, Any]) -> No
     at_once = {name: getattr(args, name) for name in ("trajectories_at_once", "clients_at_once")}
     found = jobs.compute(todo, jobs=args.jobs or 1, minutes=args.minutes, **at_once)
     for problem in found.problems:
-        print(f"error: {problem}", file=sys.stderr)
-    print(f"{len(found.finished)} runs finished, {len(found.begun)} begun, {found.left} left, in {files.runs_dir()}")
+        say(f"error: {problem}", error=True)
+    say(f"{len(found.finished)} runs finished, {len(found.begun)} begun, {found.left} left, in {files.runs_dir()}")
     if args.pack:
-        print(*pack.pack([*found.finished, *found.begun], args.pack), sep="\n")
+        say(*pack.pack([*found.finished, *found.begun], args.pack))
 
 
 def merge(args: argparse.Namespace) -> None:
     """Add the files of packs to the store."""
     for file in args.files:
         added, known = pack.merge(file)
-        print(f"{file}: {len(added)} files added, {len(known)} were there, in {files.runs_dir()}")
+        say(f"{file}: {len(added)} files added, {len(known)} were there, in {files.runs_dir()}")

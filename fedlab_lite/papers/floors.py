@@ -16,7 +16,7 @@ from fedlab_lite.papers import presets
 from fedlab_lite.papers.presets import Item
 from fedlab_lite.runs import Settings
 from fedlab_lite.runs.floors import TFLOPS, floor
-from fedlab_lite.util import write_atomic
+from fedlab_lite.util import files, write_atomic
 
 FILE = Path(__file__).with_name("floors.json")
 
@@ -79,7 +79,7 @@ def write(items: Sequence[Item]) -> Path:
 
 
 def _read() -> dict[str, dict]:
-    return json.loads(FILE.read_text()) if FILE.exists() else {}
+    return files.read_json(FILE) if FILE.exists() else {}
 
 
 def _hash(runs: dict[str, Settings]) -> str:

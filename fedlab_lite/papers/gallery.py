@@ -1,13 +1,13 @@
 """Pictures of results with captions and outcomes: a page of this machine's own ones, and one of all committed ones."""
 
 from collections.abc import Mapping
-from html import escape
 from pathlib import Path
 
 from fedlab_lite.papers import presets
 from fedlab_lite.papers.presets import Item
-from fedlab_lite.papers.report import Result, changes, title, verdict_of
+from fedlab_lite.papers.report import Result, changes, title
 from fedlab_lite.util import files
+from fedlab_lite.util.text import html
 
 ACROSS = 3  # pictures in a row
 STYLE = """
@@ -32,16 +32,16 @@ def _figure(item: Item, result: Result) -> str:
     """The picture of a result; what its notebook shows; the word, the preset and the reason."""
     name, (where, what) = presets.load(item.paper)["name"], title(Item(result["paper"], result["item"]))
     source = f"{result['preset']}/{item.paper}/{item.stem}"
-    picture = f'<img src="{source}.png" alt="{escape(f"{name}, {where}")}">'
+    picture = f'<img src="{source}.png" alt="{html(f"{name}, {where}")}">'
     rendered = f"../notebooks/{result['preset']}/{item.paper}/{item.stem}.ipynb"
     if not (files.drafts_dir() / f"{source}.png").exists():
         picture = "<p>No picture: the notebook stopped before it was drawn.</p>"
-    reason = escape(changes(result) + result["reason"])
-    said = f"<b>{escape(result['word'])}</b> at <code>{result['preset']}</code>: {reason}."
+    reason = html(changes(result) + result["reason"])
+    said = f"<b>{html(result['word'])}</b> at <code>{result['preset']}</code>: {reason}."
     link = f'<a href="{rendered}">the notebook as it ran</a>'
     return (
-        f"<figure>\n<h2>{escape(f'{name}, {where}')}</h2>\n{picture}\n"
-        f"<figcaption>{escape(what[:1].upper() + what[1:])}.<br>{said}<br>{link}</figcaption>\n</figure>"
+        f"<figure>\n<h2>{html(f'{name}, {where}')}</h2>\n{picture}\n"
+        f"<figcaption>{html(what[:1].upper() + what[1:])}.<br>{said}<br>{link}</figcaption>\n</figure>"
     )
 
 
@@ -61,10 +61,11 @@ def markdown(found: Mapping[Item, Result]) -> str:
 
 def _cell(item: Item, result: Result) -> str:
     where, what = title(item)
-    picture = f'<img src="{item.paper}/{item.stem}.png" alt="{escape(where)}" width="260">'
+    picture = f'<img src="{item.paper}/{item.stem}.png" alt="{html(where)}" width="260">'
     link = f'<a href="{item.paper}/README.md#{anchor(item)}">{picture}</a>'
-    word = verdict_of(result).partition(":")[0].replace("**", "").replace("`", "")
-    return f'<td valign="top" width="280">{link}<br><b>{escape(where)}</b>: {escape(what)}. <i>{escape(word)}</i></td>'
+    stale = " (stale)" if result.get("stale") else ""
+    word = f"{result['word']}{stale} ({result['scope']}, {result['preset']})"
+    return f'<td valign="top" width="280">{link}<br><b>{html(where)}</b>: {html(what)}. <i>{html(word)}</i></td>'
 
 
 def anchor(item: Item) -> str:

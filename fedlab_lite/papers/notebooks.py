@@ -19,7 +19,8 @@ from fedlab_lite.papers import presets, results, variants
 from fedlab_lite.papers.presets import Item
 from fedlab_lite.runs import rule_of, runner
 from fedlab_lite.util import InputError, MissingDataError, NotStoredError, choose, files, progress
-from fedlab_lite.util.fields import Allowed, check_value, normal, type_from
+from fedlab_lite.util.fields import UNREADABLE, Allowed, check_value, normal, type_from
+from fedlab_lite.util.progress import switched_on
 
 
 class NotebookFailed(Exception):
@@ -49,18 +50,22 @@ def parameters(file: Path) -> dict[str, Parameter]:
 
     Raises: `InputError` if the cell is missing, or if a parameter is untyped or is not a literal.
     """
-    cells = json.loads(file.read_text())["cells"]
+    cells = files.read_notebook(file)["cells"]
     tagged = [cell for cell in cells if "parameters" in cell["metadata"].get("tags", [])]
     if len(tagged) != 1:
         raise InputError(f"{file} has {len(tagged)} cells tagged 'parameters'; it needs one")
     found = {}
-    for node in ast.parse(source(tagged[0])).body:
+    try:
+        nodes = ast.parse(source(tagged[0])).body
+    except UNREADABLE as error:
+        raise InputError(f"{file}: the cell tagged 'parameters' is not Python ({error})") from error
+    for node in nodes:
         if not isinstance(node, ast.AnnAssign) or node.value is None:
             raise InputError(f"{file}: a parameter has the form `name: type = literal`, not `{ast.unparse(node)}`")
         try:
             hint = type_from(ast.unparse(node.annotation))
             found[ast.unparse(node.target)] = Parameter(hint, ast.literal_eval(node.value))
-        except (TypeError, ValueError) as error:
+        except (TypeError, *UNREADABLE) as error:
             raise InputError(f"{file}: `{ast.unparse(node)}` must use only built-in types and literals") from error
     return found
 
@@ -139,7 +144,7 @@ def compute(item: Item, preset: str, values: Mapping[str, Any], **options: Any) 
     `options` are those of `runs.run_all`.
     """
     setup()  # here, because a Dask worker starts here as well
-    if presets.item(*item).get("unstored", False) and os.environ.get("FEDLAB_STORED_ONLY"):
+    if presets.item(*item).get("unstored", False) and switched_on("FEDLAB_STORED_ONLY"):
         raise NotStoredError("it trains in its own cells, so its runs are not stored")
     runs = presets.settings(*item, preset, **values)
     runner.run_all(runs, keep_state=presets.item(*item).get("final_states", False), **options)
@@ -165,7 +170,7 @@ def render(item: Item, preset: str, values: Mapping[str, Any]) -> Path:
     file = path(item)
     values = with_preset(file, preset, values)
     check_parameters(file, values)
-    own = {} if os.environ.get("FEDLAB_COMMIT") else changed(item, preset, values)  # committed: the item's name
+    own = {} if switched_on("FEDLAB_COMMIT") else changed(item, preset, values)  # committed: the item's name
     output = files.rendered_dir() / preset / item.paper / f"{variants.name_of(item.stem, own)}.ipynb"
     files.check_writable(output.parent)
     unfinished = output.with_name(f".{output.name}")  # Papermill writes after each cell; a kill leaves a partial file
@@ -224,9 +229,9 @@ def produce(item: Item, preset: str, values: Mapping[str, Any], **options: Any) 
         compute(item, preset, run_values, **options)
         output = render(item, preset, values)
     except (NotStoredError, MissingDataError) as error:
-        if not os.environ.get("FEDLAB_STORED_ONLY"):
+        if not switched_on("FEDLAB_STORED_ONLY"):
             raise
-        if os.environ.get("FEDLAB_COMMIT"):
+        if switched_on("FEDLAB_COMMIT"):
             results.mark_stale(item)
         first, *_ = str(error).splitlines()
         raise NotStoredError(f"{item}: {first}") from error

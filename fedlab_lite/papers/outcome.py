@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from fedlab_lite.papers.statistics import LEVEL, Comparison, holm
+from fedlab_lite.util.text import markdown
 
 OUTCOMES = ("agrees", "differs", "undecided", "misprint")
 WORDS = 40  # the most words of a reason
@@ -29,7 +30,7 @@ class Verdict:
     readings: Mapping[str, "Verdict"] = field(default_factory=dict)
 
     def _repr_markdown_(self) -> str:
-        return f"**{self.outcome}**: {self.reason}"
+        return f"**{self.outcome}**: {markdown(self.reason)}"
 
 
 def decide(comparisons: Iterable[Comparison], *, like: str = "claimed", cause: str = "") -> Verdict:

@@ -25,7 +25,7 @@ def refresh(text: str, name: str, table: str) -> str:
 
 
 def _with_result(file: Path, item: Item, result: Result | None) -> str:
-    content = json.loads(file.read_text())
+    content = files.read_notebook(file)
     text = refresh(notebooks.source(content["cells"][0]), "result", report.first_cell(item, result))
     content["cells"][0]["source"] = text.splitlines(keepends=True)
     return json.dumps(content, indent=1, ensure_ascii=False) + "\n"
@@ -35,9 +35,9 @@ def generated() -> dict[Path, str]:
     """The up-to-date content of each file that is generated, wholly or in part."""
     found = results.committed(papers.ALL)
     readme, guide = files.project_root() / "README.md", files.notebooks_dir() / "README.md"
-    course = refresh(guide.read_text(), "course", report.course_markdown())
+    course = refresh(guide.read_text(encoding="utf-8"), "course", report.course_markdown())
     said = {
-        readme: refresh(readme.read_text(), "papers", report.papers_markdown(found)),
+        readme: refresh(readme.read_text(encoding="utf-8"), "papers", report.papers_markdown(found)),
         guide: refresh(course, "notebooks", report.notebooks_markdown(found)),
     }
     if found:
@@ -56,5 +56,6 @@ def write() -> list[Path]:
     """Bring all generated files up to date; returns those that changed. Raises `InputError` outside a checkout."""
     if not files.is_checkout():
         raise InputError(f"the pages and READMEs can be written only in a checkout; {files.CLONE}")
-    stale = {file: text for file, text in generated().items() if not file.exists() or file.read_text() != text}
-    return [files.write_atomic(file, text.encode()) for file, text in stale.items()]
+    wanted = {file: text.encode() for file, text in generated().items()}
+    stale = {file: text for file, text in wanted.items() if not file.exists() or file.read_bytes() != text}
+    return [files.write_atomic(file, text) for file, text in stale.items()]

@@ -46,7 +46,7 @@ class Item(NamedTuple):
 def load(paper: str) -> dict[str, Any]:
     """A paper's file with its grids and shared settings written out. Raises `InputError` for an unknown paper."""
     choose("paper", paper, ALL)
-    return expand(tomllib.loads((Path(__file__).parent / f"{paper}.toml").read_text()))
+    return expand(tomllib.loads((Path(__file__).parent / f"{paper}.toml").read_text(encoding="utf-8")))
 
 
 def items(pattern: str = "*", of: Sequence[str] = PAPERS) -> list[Item]:

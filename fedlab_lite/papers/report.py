@@ -9,7 +9,8 @@ from fedlab_lite.papers import presets as papers
 from fedlab_lite.papers.names import MOMENTS, plain_name
 from fedlab_lite.papers.presets import Item
 from fedlab_lite.papers.scope import WORDS
-from fedlab_lite.papers.variants import told
+from fedlab_lite.papers.variants import given, told
+from fedlab_lite.util.text import code, markdown
 
 Result = dict[str, Any]
 FIELDS = {"train_size": "training rows", "test_size": "test rows", "num_clients": "clients", "num_rounds": "rounds"}
@@ -99,7 +100,8 @@ def verdict_of(result: Result | None) -> str:
     if result is None:
         return "**not yet run**"
     stale = " (stale)" if result.get("stale") else ""
-    return f"**{result['word']}**{stale} ({result['scope']}, `{result['preset']}`): {result['reason']}"
+    word, scope, preset = markdown(result["word"]), markdown(result["scope"]), code(result["preset"])
+    return f"**{word}**{stale} ({scope}, {preset}): {markdown(result['reason'])}"
 
 
 def claim_of(item: Item) -> str:
@@ -137,22 +139,27 @@ def page(paper: str, found: Mapping[Item, Result]) -> str:
     return "\n".join(lines)
 
 
+def _row(*cells: object) -> str:
+    """A line of a table in Markdown."""
+    return f"| {' | '.join(map(markdown, cells))} |"
+
+
 def _beside(result: Result) -> list[str]:
     """Tables of the readings of the paper, and of what this suite asks besides."""
     lines = []
     for head, rows in (("reading of the paper", result["readings"]), ("also asked", result["also"])):
         if rows:
-            told = [f"| {name} | {each['outcome']} | {each['reason']} |" for name, each in rows.items()]
-            lines += [f"| {head} | outcome | reason |", "| --- | --- | --- |", *told, ""]
+            told = [_row(name, each["outcome"], each["reason"]) for name, each in rows.items()]
+            lines += [_row(head, "outcome", "reason"), "| --- | --- | --- |", *told, ""]
     return lines
 
 
 def _numbers_table(result: Result) -> list[str]:
-    rows = [f"| {plain_name(name)} | {ours} | {published} |" for name, ours, published in numbers(result)]
+    rows = [_row(plain_name(name), ours, published) for name, ours, published in numbers(result)]
     constant = [value for value in result["constant_answer"].values() if value is not None]
     if constant:
         low, high = _number(min(constant)), _number(max(constant))
-        rows.append(f"| majority baseline (%) | {low if low == high else f'{low} to {high}'} | – |")
+        rows.append(_row("majority baseline (%)", low if low == high else f"{low} to {high}", "–"))
     same = result["scope"] in ("counted", "paper")
     head = f"| | ours | {'published' if same else 'paper, at its own size'} |"
     return [head, "| --- | --- | --- |", *rows, ""] if rows else []
@@ -171,9 +178,7 @@ def _distance(result: Result) -> list[str]:
         kind, _, option = name.rpartition(".")
         return f"{plain_name(kind)}: {option}" if kind else FIELDS.get(name, plain_name(name))
 
-    rows = [
-        f"| {field(name)} | {told(each['here'])} | {told(each['paper'])} |" for name, each in result["distance"].items()
-    ]
+    rows = [_row(field(name), told(each["here"]), told(each["paper"])) for name, each in result["distance"].items()]
     return ["| distance | here | paper |", "| --- | --- | --- |", *rows, ""]
 
 
@@ -182,15 +187,15 @@ def _made(item: Item, result: Result) -> list[str]:
     made = result["provenance"]
     time = f", {duration(made['seconds'] / 60)} of training" if made["seconds"] else ""
     known = notebooks.parameters(notebooks.path(item))
-    given = {name: value for name, value in result["parameters"].items() if name in known}
-    given = {name: value for name, value in given.items() if value not in (None, known[name].default)}
-    extra = "".join(f" -p {name} '{value}'" for name, value in given.items() if name != "preset")
+    asked = {name: value for name, value in result["parameters"].items() if name in known and name != "preset"}
+    asked = {name: value for name, value in asked.items() if value not in (None, known[name].default)}
+    command = f"fedlab run {item} --preset {result['preset']} {given(asked)}".rstrip()
     devices = made["device"].split(", ")
     defaults = {"float32" if device.endswith("cpu") else "tf32" for device in devices}  # of JAX, before it was chosen
     precision = made.get("precision", ", ".join(sorted(defaults)))
     rounded = "" if precision == "float32" else f" Matrix products: {precision}."
     line = f"Preset: {result['preset']}. Hardware: {made['device']}{time}.{rounded} Data: {result['data_source']}."
-    return [line, "", f"`fedlab run {item} --preset {result['preset']}{extra}`", ""]
+    return [markdown(line), "", code(command), ""]
 
 
 def papers_markdown(found: Mapping[Item, Result]) -> str:

@@ -9,7 +9,6 @@ import hashlib
 import io
 import json
 import math
-import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -21,8 +20,11 @@ from fedlab_lite.engine import History, describe_machine
 from fedlab_lite.papers import presets, scope, variants
 from fedlab_lite.papers.outcome import OUTCOMES, Verdict
 from fedlab_lite.papers.presets import Item
+from fedlab_lite.papers.recorded import read_result
 from fedlab_lite.runs import run_names, store
-from fedlab_lite.util import CorruptFileError, InputError, choose, files
+from fedlab_lite.util import InputError, choose, files
+from fedlab_lite.util.progress import switched_on
+from fedlab_lite.util.text import say
 
 SHOWN = 6  # the most numbers per item on a results page
 
@@ -78,7 +80,6 @@ def save_figure(
     verdict, also, close = scope.judge(Item(paper, item), preset, verdict, histories or {}, printed, also or {})
     home, note = _home(paper, item, preset)
     name = variants.name_of(item, variants.changed())
-    existing = read_result(home / f"{name}.json")
     result = _record(
         Item(paper, item),
         preset,
@@ -98,13 +99,15 @@ def save_figure(
     )
     names = sorted({name for run in runs for name in run_names(run) if store.find(name)})
     result |= {"runs": names} if names else {}
-    if existing and existing | {"provenance": None} == result | {"provenance": None}:
-        result["provenance"] = existing["provenance"]  # the same result: keep the first run's provenance
-    contents = _drawn(fig, result) | {"json": _json(result)}
-    paths = {kind: files.write_atomic(home / f"{name}.{kind}", content) for kind, content in contents.items()}
-    if home.parent == files.figures_dir():
-        _keep_runs(home, names)
-    print(f"{result['word']}: {result['reason']}\n{home / name}.svg, .png, .json{note}")
+    with files.only_one(home):  # another notebook of this paper would remove runs that this one is about to name
+        existing = read_result(home / f"{name}.json")
+        if existing and existing | {"provenance": None} == result | {"provenance": None}:
+            result["provenance"] = existing["provenance"]  # the same result: keep the first run's provenance
+        contents = _drawn(fig, result) | {"json": _json(result)}
+        paths = {kind: files.write_atomic(home / f"{name}.{kind}", content) for kind, content in contents.items()}
+        if home.parent == files.figures_dir():
+            _keep_runs(home, names)
+    say(f"{result['word']}: {result['reason']}\n{home / name}.svg, .png, .json{note}")
     return paths["json"]
 
 
@@ -139,7 +142,7 @@ def _draft(paper: str, preset: str) -> Path:
 def _home(paper: str, item: str, preset: str) -> tuple[Path, str]:
     """The folder for a result, and a note if it differs from the requested one."""
     committed, draft = files.figures_dir() / paper, _draft(paper, preset)
-    if not os.environ.get("FEDLAB_COMMIT"):
+    if not switched_on("FEDLAB_COMMIT"):
         return draft, ""
     existing = read_result(committed / f"{item}.json")
     if existing and presets.PRESETS.index(existing["preset"]) > presets.PRESETS.index(preset):
@@ -160,7 +163,7 @@ def notebook_hash(item: Item) -> str | None:
     """
     if not item.notebook.exists():
         return None
-    cells = json.loads(item.notebook.read_text())["cells"]
+    cells = files.read_notebook(item.notebook)["cells"]
     code = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
     return hashlib.sha256(_ALIKE.sub("", "\0".join(code)).encode()).hexdigest()[:16]
 
@@ -174,6 +177,7 @@ def _drawn(fig, result: Mapping[str, Any]) -> dict[str, bytes]:
         room = 0.12 / fig.get_figheight()  # a line of 7 points below the panels
         layout.set(rect=(0, room, 1, 1 - room))
     stamp = fig.text(0.995, 0.03 / fig.get_figheight(), said, ha="right", va="bottom", fontsize=7, color="#666666")
+    stamp.set_parse_math(False)  # of a data set's name
     contents = {}
     with mpl.rc_context({"svg.hashsalt": f"{result['paper']}/{result['item']}"}):
         for kind, metadata in (("svg", {"Date": None, "Creator": None}), ("png", {"Software": None})):
@@ -221,20 +225,6 @@ def _keep_runs(folder: Path, names: Sequence[str]) -> None:
 
 
 # --- reading ------------------------------------------------------------------------------------------------------
-
-
-def read_result(file: Path) -> dict[str, Any] | None:
-    """The content of a result's JSON, or None if there is no file. Raises `CorruptFileError`."""
-    try:
-        result = json.loads(file.read_text())
-        choose("preset", result["preset"], presets.PRESETS)
-        choose("outcome", result["outcome"], OUTCOMES)
-        choose("word", result["word"], scope.WORDS)
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except (ValueError, KeyError, TypeError) as error:
-        raise CorruptFileError(f"{file} is not a result of save_figure ({error}); restore or remove it") from error
-    return result
 
 
 def committed(of: Sequence[str] = presets.PAPERS) -> dict[Item, dict[str, Any]]:

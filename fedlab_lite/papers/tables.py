@@ -1,6 +1,7 @@
 """The tables of `fedlab list`: the notebooks, and the names that the settings of a run may have."""
 
 import inspect
+import shutil
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -14,12 +15,14 @@ from fedlab_lite.nn import MODELS
 from fedlab_lite.papers import floors, presets, report
 from fedlab_lite.util import InputError, files
 from fedlab_lite.util.errors import did_you_mean
+from fedlab_lite.util.text import plain
 
 
 def console() -> Console:
-    """The terminal, or a page of 160 columns. A formula's brackets are no markup."""
+    """The terminal, of at least 80 columns, or a page of 160. A formula's brackets are no markup."""
     plain = {"highlight": False, "markup": False, "emoji": False}
-    return Console(width=None if sys.stdout.isatty() else 160, **plain)
+    width = max(80, shutil.get_terminal_size().columns) if sys.stdout.isatty() else 160
+    return Console(width=width, **plain)
 
 
 def table(pattern: str) -> Table:
@@ -68,7 +71,7 @@ def datasets() -> Table:
     for name, source in sources.SOURCES.items():
         rows.add_row(name, "published", "yes" if sources.find(name) else "no", source.about)
     for name in npz.own_names():
-        rows.add_row(f"npz:{name}", "your own", "yes", str(npz.own_file(name)))
+        rows.add_row(plain(f"npz:{name}", ""), "your own", "yes", plain(npz.own_file(name), ""))
     return rows
 
 

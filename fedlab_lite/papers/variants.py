@@ -1,13 +1,46 @@
-"""Runs of a notebook with other parameters than its preset's: what they are called, and how a kernel is told."""
+"""Parameters of a notebook that are not its preset's: on the command line, in the names of files, for a kernel."""
 
+import ast
 import hashlib
 import json
 import os
 import re
-from collections.abc import Mapping
+import shlex
+from collections.abc import Iterable, Mapping
 from typing import Any
 
+from fedlab_lite.util.fields import UNREADABLE
+
 CHANGED = "FEDLAB_CHANGED"  # the variable in which the runner of a notebook tells the kernel what was changed
+
+
+def parsed(pairs: Iterable[tuple[str, str]]) -> dict[str, Any]:
+    """Parse `-p NAME VALUE` pairs; a value that is not a Python literal is text.
+
+    >>> parsed([("lr", "0.1"), ("graph", "ring"), ("name", "'0.1'")])
+    {'lr': 0.1, 'graph': 'ring', 'name': '0.1'}
+    """
+    values = {}
+    for name, text in pairs:
+        try:
+            values[name] = ast.literal_eval(text)
+        except (TypeError, *UNREADABLE):
+            values[name] = text
+    return values
+
+
+def given(values: Mapping[str, Any]) -> str:
+    """The options of a command line for these parameters, quoted for a shell; `parsed` reads the values back.
+
+    >>> given({"lr": 0.1, "graph": "ring", "dataset": "$(rm x)"})
+    "-p lr 0.1 -p graph ring -p dataset '$(rm x)'"
+    """
+
+    def written(value: Any) -> str:
+        bare = isinstance(value, str) and value.isprintable() and not value.startswith("-")
+        return value if bare and parsed([("", value)]) == {"": value} else repr(value)
+
+    return shlex.join(word for name, value in values.items() for word in ("-p", name, written(value)))
 
 
 def changed() -> dict[str, Any]:

@@ -275,7 +275,7 @@ def table(verdicts: Mapping[str, Verdict] | Iterable[Verdict]):
 
     named = dict(verdicts) if isinstance(verdicts, Mapping) else dict(enumerate(verdicts))
     rows = [{"outcome": each.outcome, "reason": each.reason} for each in named.values()]
-    shown = pd.DataFrame(rows, index=list(named)).style
+    shown = pd.DataFrame(rows, index=list(named)).style.format(escape="html").format_index(escape="html")
     return shown if isinstance(verdicts, Mapping) else shown.hide(axis="index")
 
 

@@ -15,7 +15,8 @@ from fedlab_lite.engine import History, describe_machine
 from fedlab_lite.runs import Settings
 from fedlab_lite.util import InputError
 
-_TABLES = tomllib.loads(Path(__file__).with_name("looks.toml").read_text())  # has models and variants as well
+# has models and variants as well
+_TABLES = tomllib.loads(Path(__file__).with_name("looks.toml").read_text(encoding="utf-8"))
 LOOKS = _TABLES["algorithms"]  # name: label, colour, marker, line
 WIDTH = 7.0  # inches, the width of a page
 _OTHERS = [("#0072B2", "o", "-"), ("#D55E00", "s", "--"), ("#009E73", "^", "-."), ("#CC79A7", "D", ":")]
@@ -236,4 +237,4 @@ def comparison(rows: Iterable[Mapping[str, Any]], digits: int = 2):
     colours = {"✔": "color: #009E73", "✘": "color: #D55E00"}
     marks = [name for name in table if name == "holds"]
     style = table.style.hide(axis="index").map(lambda mark: colours.get(mark, ""), subset=marks)
-    return style.format(precision=digits, na_rep="–", thousands=",")
+    return style.format(precision=digits, na_rep="–", thousands=",", escape="html")

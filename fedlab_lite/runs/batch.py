@@ -14,7 +14,7 @@ from fedlab_lite.engine import Algorithm, History, Plan, Problem, Progress, in_g
 from fedlab_lite.runs import store
 from fedlab_lite.runs.build import algorithm_of, data_fingerprint
 from fedlab_lite.runs.settings import Settings
-from fedlab_lite.util import InputError, progress_bar
+from fedlab_lite.util import InputError, files, progress_bar
 from fedlab_lite.util.jax_setup import precision_here
 
 Run = tuple[str, Settings, int]  # name, settings, seed
@@ -81,7 +81,7 @@ def train_batch(
                 histories[name] = replace(history, about=about)
                 store.save_history(name, histories[name])
                 store.remove(store.path(name, "ckpt"))
-    store.sweep()
+    files.sweep(files.runs_dir())
     return histories
 
 

@@ -7,7 +7,6 @@ alone, beside other seeds, and in a sweep.
 
 import hashlib
 import json
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -26,7 +25,8 @@ from fedlab_lite.runs.build import algorithm_of, build_problem, data_fingerprint
 from fedlab_lite.runs.settings import Settings
 from fedlab_lite.util import InputError, MissingDataError, NotStoredError, files
 from fedlab_lite.util.fields import Count, Range, checks_arguments
-from fedlab_lite.util.jax_setup import PRECISIONS
+from fedlab_lite.util.jax_setup import PRECISIONS, start
+from fedlab_lite.util.progress import switched_on
 
 # --- what a run is called ---------------------------------------------------------------------------------------
 
@@ -111,7 +111,7 @@ def run_all(
     parts = _parts(runs, force, need_state)
     histories = {name: history for history, name in parts.values()}
     programs = _programs(parts)
-    if programs and os.environ.get("FEDLAB_STORED_ONLY"):
+    if programs and switched_on("FEDLAB_STORED_ONLY"):
         count = sum(map(len, programs))
         raise NotStoredError(f"{count} of the runs are not stored, and this command trains nothing")
     if programs and jax.process_index() == 0:  # process 0 writes for all
@@ -167,6 +167,7 @@ Parts = dict[tuple[Settings, int], tuple[History | None, str]]
 
 def _parts(runs: Mapping[Any, Settings], force: bool, need_state: bool) -> Parts:
     """The stored history, or None, and the name of every seed's run."""
+    start()
     pairs = [(settings, seed) for settings in runs.values() for seed in settings.seeds]
     return {(settings, seed): _stored(settings, seed, force, need_state) for settings, seed in pairs}
 

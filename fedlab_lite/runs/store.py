@@ -17,7 +17,6 @@ import contextlib
 import hashlib
 import io
 import json
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -103,17 +102,6 @@ def set_aside(name: str) -> None:
                 file.replace(file.with_name(f"{file.name}.corrupt"))
         except OSError as error:  # a read-only disk; a second directory in its place
             raise files.cannot_write(file, error) from error
-
-
-def sweep() -> None:
-    """Remove temporary files of processes that were killed while writing.
-
-    They are at least an hour old, so no process is still writing them.
-    """
-    for file in files.runs_dir().glob(".*.tmp"):
-        with contextlib.suppress(OSError):
-            if time.time() - file.stat().st_mtime > 3600:
-                file.unlink()
 
 
 def _digest(arrays: dict[str, np.ndarray], meta: dict) -> str:

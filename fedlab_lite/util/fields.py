@@ -18,6 +18,8 @@ from fedlab_lite.util.errors import InputError, choose, did_you_mean
 
 LARGEST = 2**31 - 1  # the largest whole number that JAX's int32 holds
 
+UNREADABLE = (ValueError, SyntaxError, MemoryError, RecursionError)  # what `ast` raises for text that is no literal
+
 _UNIONS = (types.UnionType, Union)
 _PLAIN = {int, float, str, bool, tuple, list, types.NoneType}
 

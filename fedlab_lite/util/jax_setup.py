@@ -82,6 +82,21 @@ def setup(
     return f"JAX: {', '.join(said)}"
 
 
+def start() -> None:
+    """Start JAX's devices, if it has not. Raises `InputError` where its configuration does not let us compute."""
+    wanted = {"jax_numpy_dtype_promotion": ("standard",), "jax_transfer_guard": (None, "allow", "log")}
+    for name, values in wanted.items():
+        if (value := getattr(jax.config, name)) not in values:
+            raise InputError(f"{name.upper()} is {value!r}, under which the algorithms cannot compute; leave it unset")
+    try:
+        jax.devices()
+    except (RuntimeError, AssertionError) as error:  # JAX' own check of CUDA is an assertion
+        names = ("JAX_PLATFORMS", "JAX_NUM_CPU_DEVICES", "CUDA_VISIBLE_DEVICES", "XLA_FLAGS")
+        said = ", ".join(f"{name}={os.environ[name]}" for name in names if name in os.environ) or "no variable set"
+        why = str(error).partition("\n")[0] or "no such device"
+        raise InputError(f"JAX cannot start its devices with {said} ({why}); correct or unset them") from error
+
+
 def remove_damaged(folder: Path) -> None:
     """Remove compiled programs that a kill or a full disk left damaged, among the files since the last check.
 

@@ -1,7 +1,6 @@
 """Progress reporting: a bar in a terminal or notebook, one line per minute in a log, nothing in batch runs."""
 
 import contextlib
-import html
 import os
 import sys
 import threading
@@ -9,14 +8,26 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from fedlab_lite.util.text import html, plain, say
+
 SECONDS = 60.0  # between two lines in a log
 
 
 def watched() -> bool:
     """Whether output is interactive: a terminal or Jupyter, and no batch run (CI, pytest, our own runner)."""
-    if silent() or os.environ.get("CI"):
+    if silent() or switched_on("CI"):
         return False
     return _kernel() is not None or sys.stderr.isatty()
+
+
+def switched_on(variable: str) -> bool:
+    """Whether a variable of the environment says yes; unset, empty, 0, false, no and off say no.
+
+    >>> os.environ["FEDLAB_EXAMPLE"] = "0"
+    >>> switched_on("FEDLAB_EXAMPLE"), switched_on("FEDLAB_NOT_SET")
+    (False, False)
+    """
+    return os.environ.get(variable, "").strip().lower() not in ("", "0", "false", "no", "off")
 
 
 def _kernel() -> Any:
@@ -27,12 +38,12 @@ def _kernel() -> Any:
 
 def silent() -> bool:
     """Whether not even log lines are printed: under pytest, in our own runner's kernels, with `--quiet`."""
-    return any(os.environ.get(name) for name in ("PYTEST_CURRENT_TEST", "FEDLAB_BATCH"))
+    return any(map(switched_on, ("PYTEST_CURRENT_TEST", "FEDLAB_BATCH")))
 
 
 @contextlib.contextmanager
-def every_minute(say: Callable[[], str]) -> Iterator[None]:
-    """Print the text of `say` and the elapsed time to stderr once per minute, unless a bar is shown or output is off.
+def every_minute(words: Callable[[], str]) -> Iterator[None]:
+    """Print the text of `words` and the elapsed time to stderr once per minute, unless a bar is shown or output is off.
 
     >>> with every_minute(lambda: "counting"):
     ...     sum(range(10))
@@ -45,7 +56,7 @@ def every_minute(say: Callable[[], str]) -> Iterator[None]:
 
     def lines() -> None:
         while not ended.wait(SECONDS):
-            print(f"{say()}, {(time.monotonic() - began) / 60:.0f} min", file=sys.stderr, flush=True)
+            say(f"{words()}, {(time.monotonic() - began) / 60:.0f} min", error=True)
 
     thread = threading.Thread(target=lines, daemon=True)
     thread.start()
@@ -76,7 +87,7 @@ def _in_a_cell(description: str, total: int, unit: str) -> Iterator[Callable[[in
             last, left = now, (now - began) / max(done, 1) * (total - done)
             bar = f'<progress value="{done}" max="{total}"></progress>'
             words = f"{description}: {done} of {total} {unit}, about {left:.0f} s left"
-            _line[cell].update(HTML(f"{bar} {html.escape(words)}"))
+            _line[cell].update(HTML(f"{bar} {html(words)}"))
 
     try:
         tick(0)
@@ -111,7 +122,7 @@ def progress_bar(
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(description, total=total)
+        task = bar.add_task(plain(description, keep=""), total=total)
         yield lambda steps: bar.advance(task, steps)

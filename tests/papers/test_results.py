@@ -191,7 +191,7 @@ def test_read_only_figures_folder(monkeypatch):
     def refuse(*args, **kwargs):
         raise OSError(30, "Read-only file system")
 
-    monkeypatch.setattr(files.tempfile, "mkstemp", refuse)
+    monkeypatch.setattr(files.os, "fsync", refuse)
     with pytest.raises(OutputError, match="Read-only file system"):
         save(departures=["another"])
     folder = files.figures_dir() / "fedeq"
@@ -202,7 +202,7 @@ def test_read_only_figures_folder(monkeypatch):
 def test_a_damaged_result_is_named():
     file = save()
     file.write_text("{")
-    with pytest.raises(CorruptFileError, match=f"{ITEM[1]}.json is not a result"):
+    with pytest.raises(CorruptFileError, match=f"{ITEM[1]}.json is not the JSON"):
         save()
 
 

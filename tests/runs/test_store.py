@@ -107,7 +107,7 @@ def test_leftovers_of_killed_writers_are_swept_when_old(folders):
         file.write_bytes(b"")
     os.utime(old, (0, 0))
     os.utime(other, (0, 0))
-    store.sweep()
+    files.sweep(runs)
     assert sorted(file.name for file in runs.iterdir()) == [".b.ckpt.y.tmp", "a.npz"]
 
 
@@ -121,7 +121,7 @@ def read_only_disk():
     def refuse(*args, **kwargs):
         raise OSError(30, "Read-only file system")
 
-    calls = ((files.tempfile, "mkstemp"), (files.tempfile, "NamedTemporaryFile"), (os, "unlink"), (os, "replace"))
+    calls = ((os, "fsync"), (files.tempfile, "NamedTemporaryFile"), (os, "unlink"), (os, "replace"))
     with pytest.MonkeyPatch.context() as patch:
         for where, name in calls:
             patch.setattr(where, name, refuse)
