@@ -45,7 +45,7 @@ def _few_programs():
     """
     yield
     pages = Path("/proc/self/statm")
-    if pages.exists() and int(pages.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") > MEMORY:
+    if pages.exists() and int(pages.read_text(encoding="ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE") > MEMORY:
         jax.clear_caches()
         ctypes.CDLL(None).malloc_trim(0)
 

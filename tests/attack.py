@@ -129,8 +129,8 @@ def victims(folder: Path) -> dict[str, tuple[Path, Callable[[], object]]]:
     program = files.write_atomic(folder / "xla" / "jit_a-cache", zlib.compress(rng.bytes(500)))
     kinds = {
         "a finished run": (run, lambda: vars(store.load_history("run")) and store.load_arrays(run)),
-        "a checkpoint": (ckpt, lambda: store.load_tree(ckpt)),
-        "a final state": (state, lambda: store.load_tree(state)),
+        "a checkpoint": (ckpt, lambda: store.load_checkpoint(ckpt)),
+        "a final state": (state, lambda: store.load_state(state)),
         "a compiled program": (program, lambda: program_of(program)),
     }
     own = files.data_dir() / "cifar10.npz"

@@ -139,7 +139,7 @@ def fetch(name: str) -> list[Path]:
             continue
         url = source.url + path.name
         try:
-            with urllib.request.urlopen(url, timeout=60) as answer:
+            with urllib.request.urlopen(url, timeout=60) as answer:  # noqa: S310  (an address of sources.toml)
                 content = answer.read()
         except (OSError, http.client.HTTPException) as error:
             raise MissingDataError(f"could not fetch {url} into {data_dir()}: {error}. {how_to_get(name)}") from error

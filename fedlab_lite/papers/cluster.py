@@ -46,7 +46,7 @@ def distribute(jobs: Sequence[Job], workers: int, address: str | None, **options
     """
     try:
         import dask
-        from distributed import Client, KilledWorker, LocalCluster, as_completed
+        from distributed import CancelledError, Client, CommClosedError, KilledWorker, LocalCluster, as_completed
     except ImportError as error:
         raise InputError("--jobs and --dask need Dask: pip install 'fedlab-lite[dist]'") from error
 
@@ -56,6 +56,9 @@ def distribute(jobs: Sequence[Job], workers: int, address: str | None, **options
         except KilledWorker as error:
             why = "its Dask worker was killed twice, probably because memory ran out"
             raise notebooks.NotebookFailed(f"{items[future.key]}: {why}; reduce --jobs or the preset") from error
+        except (CancelledError, CommClosedError) as error:
+            lost = "Dask has lost its workers or its scheduler; the same command continues what was begun"
+            raise notebooks.NotebookFailed(f"{items[future.key]}: {lost}") from error
 
     with contextlib.ExitStack() as stack:
         cluster = address
@@ -63,7 +66,11 @@ def distribute(jobs: Sequence[Job], workers: int, address: str | None, **options
             stack.enter_context(dask.config.set(OWN))
             own = {"env": {"FEDLAB_BATCH": "1", FRACTION: os.environ.get(FRACTION, f"{0.9 / workers:.3f}")}}
             options_of_dask = {"silence_logs": logging.CRITICAL, **own, **LOOPBACK}  # results carry errors
-            cluster = stack.enter_context(LocalCluster(n_workers=workers, threads_per_worker=1, **options_of_dask))
+            try:
+                cluster = LocalCluster(n_workers=workers, threads_per_worker=1, **options_of_dask)
+            except (OSError, RuntimeError, TimeoutError) as error:
+                raise InputError(f"Dask cannot start {workers} workers here ({error}); use fewer --jobs") from error
+            stack.enter_context(cluster)
         try:
             client = stack.enter_context(Client(cluster, timeout=TIMEOUT))
         except (OSError, ValueError, TimeoutError) as error:

@@ -19,4 +19,4 @@ def start(options: Sequence[str]) -> NoReturn:
     if find_spec("jupyterlab") is None:
         raise InputError("this needs JupyterLab: pip install 'fedlab-lite[notebooks]'")
     where = [f"--ServerApp.root_dir={files.project_root()}", "--LabApp.default_url=/lab/tree/notebooks"]
-    os.execv(sys.executable, [sys.executable, "-m", "jupyterlab", *where, *options])
+    os.execv(sys.executable, [sys.executable, "-m", "jupyterlab", *where, *options])  # noqa: S606  (arguments, no shell)

@@ -53,7 +53,7 @@ def train_batch(
 
     def standing(run: Run) -> int:
         checkpoint = saved[run]
-        return checkpoint["progress"]["next"] if checkpoint else -1
+        return checkpoint[1].next if checkpoint else -1
 
     histories = {}
     words = settings.describe() + (f" · {len(batch)} runs" if len(batch) > 1 else "")
@@ -65,8 +65,8 @@ def train_batch(
             trajectories = [(algorithm_of(settings), seed) for _, settings, seed in part]
             states, found = None, None
             if rounds >= 0:
-                found = [Progress(**saved[run]["progress"]) for run in part]
-                states = _restored(problem, trajectories, names, [saved[run]["state"] for run in part])
+                found = [saved[run][1] for run in part]
+                states = _restored(problem, trajectories, names, [saved[run][0] for run in part])
                 tick(rounds * number)
             write = _Checkpoints(names, checkpoint_seconds, partial(tick, number), until)
             states, found = training.advance(
@@ -117,12 +117,12 @@ def _made() -> dict[str, str]:
     return {"device": jax.devices()[0].device_kind, "precision": precision_here()}
 
 
-def _checkpoint(name: str) -> dict | None:
+def _checkpoint(name: str) -> tuple[dict, Progress, dict] | None:
     """A run's checkpoint, if it has one; raises `InputError` for one of another kind of device, or precision."""
     file = store.path(name, "ckpt")
-    found = store.load_tree(file)
+    found = store.load_checkpoint(file)
     for what, here in _made().items():
-        there = found["made"][what] if found and "made" in found else here
+        there = found[2].get(what, here) if found else here
         if there != here:
             raise InputError(
                 f"{file} was written with {what} {there}, and this machine has {here}. A run is computed with one of "

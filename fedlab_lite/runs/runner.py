@@ -234,7 +234,7 @@ def final_state(settings: Settings, **options) -> tuple[Problem, dict]:
     like = shape_of_state(problem, algorithm_of(settings))
     names = [run_name(settings, seed, data_fingerprint(problem)) for seed in settings.seeds]
     paths = [store.path(name, "state") for name in names]
-    states = [store.unpack(file, store.load_tree(file)["state"], like) for file in paths]
+    states = [store.unpack(file, store.load_state(file), like) for file in paths]
     return problem, jax.tree.map(lambda *leaves: jnp.stack(leaves), *states)
 
 

@@ -13,6 +13,7 @@ from fedlab_lite.util import InputError, choose, fields
 from fedlab_lite.util.fields import LARGEST, like, one_of, ranged, rules_of
 from fedlab_lite.util.jax_setup import PRECISIONS
 
+MOST_SEEDS = 1000
 Options = tuple[tuple, ...]  # sorted pairs (name, value)
 
 
@@ -108,7 +109,9 @@ class Settings:
                 f"{self.num_clients} clients, or leave budgets out"
             )
         if len(set(self.seeds)) != len(self.seeds):
-            raise InputError(f"seeds must be different from each other, got {self.seeds}")
+            raise InputError(f"seeds must be different from each other, got {self.seeds!r:.200}")
+        if len(self.seeds) > MOST_SEEDS:
+            raise InputError(f"{len(self.seeds):,} seeds; use at most {MOST_SEEDS:,}, each is a run of its own")
 
     def channel(self) -> Channel | None:
         """The channel of the settings; None: messages arrive unchanged."""

@@ -17,7 +17,8 @@ import contextlib
 import hashlib
 import io
 import json
-from collections.abc import Sequence
+import os
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import jax
@@ -25,7 +26,7 @@ import numpy as np
 from flax import serialization
 from jax.experimental import multihost_utils
 
-from fedlab_lite.engine import History, to_host
+from fedlab_lite.engine import History, Progress, to_host
 from fedlab_lite.util import CorruptFileError, InputError, files, sha256_of_arrays, write_atomic
 
 MAX_BYTES = 1_000_000  # limit of a finished run, so that hundreds of them are easy to share
@@ -47,7 +48,7 @@ def path(name: str, kind: str) -> Path:
 def find(name: str, kind: str = "npz") -> Path | None:
     """The path of `kind` of a finished run, in the store or among committed figures; None: not stored."""
     places = (folder / f"{name}.{kind}" for folder in folders())
-    return next((place for place in places if place.exists()), None)
+    return next((place for place in places if os.path.exists(place)), None)  # not in a folder that is closed to us
 
 
 def folders() -> list[Path]:
@@ -90,10 +91,23 @@ def corrupt(file: Path, reason: str) -> CorruptFileError:
     )
 
 
+@contextlib.contextmanager
+def readable(file: Path) -> Iterator[None]:
+    """Turn every error of what is read from `file`, damaged, crafted or of another version, into `CorruptFileError`."""
+    try:
+        yield
+    except (CorruptFileError, MemoryError):
+        raise
+    except Exception as error:
+        why = "it is malformed, or another version of fedlab_lite wrote it"
+        raise corrupt(file, f"{why}: {type(error).__name__}: {error}") from error
+
+
 def set_aside(name: str) -> None:
-    """Remove a run from the store; unreadable files are renamed to `<name>.corrupt`."""
+    """Remove a run from the store; files that this version cannot read are renamed to `<name>.corrupt`."""
     readers = dict.fromkeys(files.runs_dir().glob(f"{name}.*npz"), load_arrays)
-    for file, read in (readers | dict.fromkeys([path(name, "ckpt"), path(name, "state")], load_tree)).items():
+    readers |= {path(name, "npz"): _history, path(name, "ckpt"): load_checkpoint, path(name, "state"): load_state}
+    for file, read in readers.items():
         try:
             try:
                 if read(file) is not None:
@@ -134,6 +148,9 @@ def _content(file: Path) -> bytes | None:
         return file.read_bytes()
     except (FileNotFoundError, NotADirectoryError):
         return None
+    except PermissionError as error:
+        advice = "ask its owner to make it readable, or set FEDLAB_RUNS to a folder of your own"
+        raise CorruptFileError(f"{file} cannot be read: {error.strerror}; {advice}") from error
     except OSError as error:
         raise corrupt(file, error.strerror or str(error)) from error
 
@@ -146,13 +163,11 @@ def load_arrays(file: Path) -> tuple[dict[str, np.ndarray], dict] | None:
     content = _content(file)
     if content is None:
         return None
-    try:
+    with readable(file):
         with np.load(io.BytesIO(content), allow_pickle=False) as archive:
             arrays = dict(archive)
         meta = json.loads(arrays.pop("meta").tobytes())
         checksum = meta.pop("checksum")
-    except Exception as error:  # any error that zip or NumPy raise for a damaged or crafted archive
-        raise corrupt(file, f"{type(error).__name__}: {error}") from error
     if checksum != _digest(arrays, meta):
         raise corrupt(file, "its checksum does not match its content")
     return arrays, meta
@@ -177,22 +192,27 @@ def save_history(name: str, history: History) -> Path:
 def load_history(name: str) -> History | None:
     """Load a finished run; None where it is not stored. Raises `CorruptFileError`."""
     file = find(name)
-    found = load_arrays(file) if file else None
+    return _history(file) if file else None
+
+
+def _history(file: Path) -> History | None:
+    found = load_arrays(file)
     if found is None:
         return None
     arrays, meta = found
-    if (final := arrays.pop("client_accuracy", None)) is not None:
-        apart = find(name, "curves.npz")
-        curves = apart and load_arrays(apart)
-        if not curves:
-            raise corrupt(file, f"{name}.curves.npz, which has its clients' curves, is missing")
-        arrays["client_curves"] = curves[0]["client_curves"].astype(np.float32)
-        arrays["client_curves"][:, -1] = final
-    metrics = {key.removeprefix("metric "): array for key, array in arrays.items() if key.startswith("metric ")}
-    if "precision" not in meta:  # written before it was chosen: JAX's own default for the device
-        meta |= {} if "cpu" in meta["device"] else {"precision": "tf32", "executor": "vmap"}
-    meta |= {"diverged": tuple(meta["diverged"]), "seeds": tuple(meta["seeds"])}
-    return History(metrics=metrics, rounds=arrays["rounds"], client_curves=arrays["client_curves"], **meta)
+    with readable(file):
+        if (final := arrays.pop("client_accuracy", None)) is not None:
+            apart = find(file.stem, "curves.npz")
+            curves = apart and load_arrays(apart)
+            if not curves:
+                raise corrupt(file, f"{file.stem}.curves.npz, which has its clients' curves, is missing")
+            arrays["client_curves"] = curves[0]["client_curves"].astype(np.float32)
+            arrays["client_curves"][:, -1] = final
+        metrics = {key.removeprefix("metric "): array for key, array in arrays.items() if key.startswith("metric ")}
+        if "precision" not in meta:  # written before it was chosen: JAX's own default for the device
+            meta |= {} if "cpu" in meta["device"] else {"precision": "tf32", "executor": "vmap"}
+        meta |= {"diverged": tuple(meta["diverged"]), "seeds": tuple(meta["seeds"])}
+        return History(metrics=metrics, rounds=arrays["rounds"], client_curves=arrays["client_curves"], **meta)
 
 
 def publish(names: Sequence[str], folder: Path) -> list[Path]:
@@ -224,7 +244,25 @@ def load_tree(file: Path) -> dict | None:
     header, _, payload = content.partition(b"\n")
     if header != _HEADER + hashlib.sha256(payload).hexdigest().encode():
         raise corrupt(file, "its checksum does not match its content")
-    return serialization.msgpack_restore(payload)
+    with readable(file):
+        return dict(serialization.msgpack_restore(payload))
+
+
+def load_state(file: Path) -> dict | None:
+    """The final state in a file, as `pack` made it; None where there is no such file. Raises `CorruptFileError`."""
+    found = load_tree(file)
+    with readable(file):
+        return found and dict(found["state"])
+
+
+def load_checkpoint(file: Path) -> tuple[dict, Progress, dict] | None:
+    """A checkpoint's state, its progress, and what it was made with; None where there is no such file.
+
+    Raises `CorruptFileError`.
+    """
+    found = load_tree(file)
+    with readable(file):
+        return found and (dict(found["state"]), Progress(**found["progress"]), dict(found.get("made", {})))
 
 
 def pack(tree) -> dict[str, np.ndarray]:
@@ -242,9 +280,11 @@ def unpack(file: Path, leaves: dict[str, np.ndarray], like):
     Raises `CorruptFileError` if they differ.
     """
     shapes, structure = jax.tree.flatten(like)
-    found = [leaves[str(index)] for index in range(len(leaves))]
     raw = [jax.eval_shape(jax.random.key_data, leaf) if _is_key(leaf) else leaf for leaf in shapes]
-    if [(a.shape, a.dtype) for a in found] != [(b.shape, b.dtype) for b in raw]:
+    with readable(file):
+        found = [leaves[str(index)] for index in range(len(leaves))]
+        same = [(a.shape, a.dtype) for a in found] == [(b.shape, b.dtype) for b in raw]
+    if not same:
         raise corrupt(file, "its arrays have other shapes than those of this run")
     rebuilt = [
         jax.random.wrap_key_data(array) if _is_key(leaf) else array for array, leaf in zip(found, shapes, strict=True)

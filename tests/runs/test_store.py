@@ -1,10 +1,12 @@
 """Files of the run store: what goes in comes out, damage is noticed, sizes are bounded."""
 
 import contextlib
+import hashlib
 import io
 import os
 import zipfile
 from dataclasses import replace
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -126,6 +128,55 @@ def read_only_disk():
         for where, name in calls:
             patch.setattr(where, name, refuse)
         yield
+
+
+def malformed():
+    """Contents behind a good checksum, of runs and of checkpoints, that this version cannot use."""
+    one = vars(history([[0.1, 0.5]], seeds=(0,)))
+    meta = {field: one[field] for field in store._META}
+    arrays = {"metric accuracy": one["metrics"]["accuracy"]} | {name: one[name] for name in ("rounds", "client_curves")}
+    yield "npz", arrays, meta | {"invented": 1}
+    yield "npz", arrays, {name: value for name, value in meta.items() if name != "seeds"}
+    yield "npz", arrays, meta | {"diverged": 3}
+    yield "npz", {"rounds": one["rounds"]}, meta
+    yield "npz", {}, {}
+    whole = {"state": {"0": np.ones(3)}, "progress": {"next": 1}}
+    for tree in ({}, whole | {"progress": {"later": 1}}, whole | {"state": 3}, {"state": {}}):
+        yield "ckpt", tree, None
+
+
+@pytest.mark.parametrize(("kind", "content", "meta"), [*malformed()])
+def test_what_another_version_wrote_is_one_error_and_is_kept(kind, content, meta):
+    file = store.path("run", kind)
+    if kind == "npz":
+        store.save_arrays(file, content, meta)
+    else:
+        store.save_tree(file, content)
+    whole = file.read_bytes()
+    with pytest.raises(CorruptFileError, match=r"another version.*run\.(npz|ckpt)\.corrupt"):
+        store.load_history("run") if kind == "npz" else store.load_checkpoint(file)
+    store.set_aside("run")
+    assert [each.name for each in files.runs_dir().iterdir()] == [f"run.{kind}.corrupt"]
+    assert file.with_name(f"{file.name}.corrupt").read_bytes() == whole
+
+
+def test_a_checkpoint_that_is_no_msgpack(folders):
+    file, payload = store.path("run", "ckpt"), b"\xc1 no msgpack"
+    files.write_atomic(file, store._HEADER + hashlib.sha256(payload).hexdigest().encode() + b"\n" + payload)
+    with pytest.raises(CorruptFileError, match="is corrupt"):
+        store.load_checkpoint(file)
+    store.set_aside("run")
+    assert not file.exists()
+
+
+def test_a_run_of_another_user(monkeypatch):
+    def refuse(self):
+        raise PermissionError(13, "Permission denied")
+
+    store.save_tree(store.path("run", "ckpt"), {})
+    monkeypatch.setattr(Path, "read_bytes", refuse)
+    with pytest.raises(CorruptFileError, match=r"cannot be read: Permission denied.*FEDLAB_RUNS"):
+        store.load_checkpoint(store.path("run", "ckpt"))
 
 
 def test_a_read_only_store_can_be_read(folders):
