@@ -65,6 +65,11 @@ def main() -> int:
         if error.filename is not None or error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO):
             raise
         said, code = f"error: the output cannot be written: {error.strerror}\n", 2
+    except (MemoryError, RuntimeError) as error:
+        if isinstance(error, RuntimeError) and "RESOURCE_EXHAUSTED" not in str(error):
+            raise
+        sys.stderr.write(f"error: the memory is not enough ({str(error)[:200]}); use a smaller network or fewer rows\n")
+        return 2
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes again at its end
     sys.stderr.write(said)
     return code

@@ -11,7 +11,7 @@ import jax
 import numpy as np
 
 from fedlab_lite.engine import Algorithm, History, Plan, Problem, Progress, in_groups, put_on_devices, training
-from fedlab_lite.runs import store
+from fedlab_lite.runs import memory, store
 from fedlab_lite.runs.build import algorithm_of, data_fingerprint
 from fedlab_lite.runs.settings import Settings
 from fedlab_lite.util import InputError, files, progress_bar
@@ -48,6 +48,7 @@ def train_batch(
     fingerprint = data_fingerprint(problem)
     for name, *_ in batch:
         store.agree(name)
+    memory.check(settings.describe(), problem, algorithm_of(settings), len(batch))
     problem, plan = _planned(problem, settings)
     saved = {run: _checkpoint(run[0]) for run in batch}
 

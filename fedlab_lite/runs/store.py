@@ -252,7 +252,7 @@ def load_state(file: Path) -> dict | None:
     """The final state in a file, as `pack` made it; None where there is no such file. Raises `CorruptFileError`."""
     found = load_tree(file)
     with readable(file):
-        return found and dict(found["state"])
+        return None if found is None else dict(found["state"])
 
 
 def load_checkpoint(file: Path) -> tuple[dict, Progress, dict] | None:
@@ -262,7 +262,9 @@ def load_checkpoint(file: Path) -> tuple[dict, Progress, dict] | None:
     """
     found = load_tree(file)
     with readable(file):
-        return found and (dict(found["state"]), Progress(**found["progress"]), dict(found.get("made", {})))
+        if found is None:
+            return None
+        return dict(found["state"]), Progress(**found["progress"]), dict(found.get("made", {}))
 
 
 def pack(tree) -> dict[str, np.ndarray]:
