@@ -91,12 +91,13 @@ def compute_runs(args: argparse.Namespace) -> None:
 
 
 def manage_runs(args: argparse.Namespace) -> None:
-    """Add runs that another machine has computed and packed (`compute --pack`) to this machine's store.
+    """Add runs of another machine (`compute --pack`) to the store; or remove what nobody needs, after a question.
 
     examples:
       fedlab runs merge runs.zip runs-2.zip
+      fedlab runs prune --dry-run
     """
-    computing.merge(args)
+    computing.runs(args)
 
 
 def run_notebooks(args: argparse.Namespace) -> int:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -162,6 +163,54 @@ def test_output_whose_reader_has_ended(command):
     done = subprocess.run([sys.executable, "-m", "fedlab_lite", *command], stdout=writes, stderr=subprocess.PIPE)
     os.close(writes)
     assert (done.returncode in (0, 1), done.stderr) == (True, b"")
+
+
+RUN = [sys.executable, "-m", "fedlab_lite"]
+ASCII = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("redirected", "environment", "code", "words"),
+    [
+        (">&-", {}, 0, ""),
+        (">&- 2>&- <&-", {}, 0, ""),
+        ("> /dev/full", {}, 2, "No space left"),
+        ("", ASCII, 0, "+---"),
+        ("", {"JAX_NUM_CPU_DEVICES": "many"}, 2, "jax_num_cpu_devices"),
+    ],
+)
+def test_streams_and_settings_of_the_environment(redirected, environment, code, words):
+    """Each ends in a result or in one line."""
+    command = f"{shlex.join(RUN)} list fedeq/fig04 {redirected}"
+    done = subprocess.run(["sh", "-c", command], env=os.environ | environment, **PIPES)
+    assert (done.returncode, words in done.stdout + done.stderr) == (code, True)
+    assert len(done.stderr.splitlines()) == (1 if code else 0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("variable", ["JAX_PLATFORMS=nowhere", "JAX_NUM_CPU_DEVICES=0", "JAX_TRANSFER_GUARD=disallow"])
+def test_devices_that_cannot_start_are_one_line(variable):
+    name, _, value = variable.partition("=")
+    command = [*RUN, "compute", str(ITEM), *TINY]
+    done = subprocess.run(command, env=os.environ | {name: value}, **PIPES)
+    assert done.returncode == 2
+    assert name in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("value", ["0", "false", "", "no"])
+def test_a_variable_that_says_no(checkout, produced, monkeypatch, value):
+    monkeypatch.setenv("FEDLAB_COMMIT", value)
+    write_notebook()
+    assert main(["run", "fig04_mlp", "-p", "num_rounds", "3"]) == 0
+    monkeypatch.setenv("FEDLAB_COMMIT", "1")
+    assert main(["run", "fig04_mlp", "-p", "num_rounds", "3"]) == 2
+
+
+def test_too_many_seeds(capsys):
+    assert main(["compute", "fig04_mlp", "-p", "seeds", ",".join(map(str, range(15_000)))]) == 2
+    assert capsys.readouterr().err == "error: 15,000 seeds; use at most 1,000, each is a run of its own\n"
 
 
 def test_data_status_and_errors(capsys):

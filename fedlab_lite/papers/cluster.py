@@ -46,7 +46,8 @@ def distribute(jobs: Sequence[Job], workers: int, address: str | None, **options
     """
     try:
         import dask
-        from distributed import CancelledError, Client, CommClosedError, KilledWorker, LocalCluster, as_completed
+        from distributed import CancelledError, Client, KilledWorker, LocalCluster, as_completed
+        from distributed.comm import CommClosedError
     except ImportError as error:
         raise InputError("--jobs and --dask need Dask: pip install 'fedlab-lite[dist]'") from error
 

@@ -7,10 +7,10 @@ from typing import Any
 import jax
 
 from fedlab_lite.engine import setup
-from fedlab_lite.papers import floors, presets, worth
+from fedlab_lite.papers import floors, presets, pruning, worth
 from fedlab_lite.runs import jobs, pack
 from fedlab_lite.runs.floors import TFLOPS
-from fedlab_lite.util import files
+from fedlab_lite.util import InputError, files
 from fedlab_lite.util.text import say
 
 
@@ -28,8 +28,10 @@ def compute_arguments(sub: argparse.ArgumentParser) -> None:
 
 
 def merge_arguments(sub: argparse.ArgumentParser) -> None:
-    sub.add_argument("action", choices=["merge"], help="what to do")
-    sub.add_argument("files", nargs="+", type=Path, metavar="FILE", help="packs that `compute --pack` wrote")
+    sub.add_argument("action", choices=["merge", "prune"], help="what to do")
+    sub.add_argument("files", nargs="*", type=Path, metavar="FILE", help="merge: packs that `compute --pack` wrote")
+    sub.add_argument("--dry-run", action="store_true", help="prune: list what could be removed, and remove nothing")
+    sub.add_argument("--yes", action="store_true", help="prune: remove it without a question")
 
 
 def whole(text: str) -> int:
@@ -84,8 +86,15 @@ def compute(args: argparse.Namespace, preset: str, values: dict[str, Any]) -> No
         say(*pack.pack([*found.finished, *found.begun], args.pack))
 
 
+def runs(args: argparse.Namespace) -> None:
+    """Do what `fedlab runs ACTION` asks for."""
+    {"merge": merge, "prune": pruning.prune}[args.action](args)
+
+
 def merge(args: argparse.Namespace) -> None:
     """Add the files of packs to the store."""
+    if not args.files:
+        raise InputError("no pack to merge: fedlab runs merge FILE")
     for file in args.files:
         added, known = pack.merge(file)
         say(f"{file}: {len(added)} files added, {len(known)} were there, in {files.runs_dir()}")

@@ -4,9 +4,10 @@ import base64
 
 import nbformat
 import pytest
+from helpers import recorded
 
 from fedlab_lite.cli import main
-from fedlab_lite.papers import Item, book, presets
+from fedlab_lite.papers import Item, book, presets, report
 from fedlab_lite.util import InputError, files
 
 CHAPTER = Item("learn", "01_first_steps")
@@ -15,6 +16,10 @@ TABLE = Item("fedf_admm", "tab03_cnn")
 PIXEL = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 )
+
+
+SCRIPT = "<script>alert(1)</script> | `x` {raw}`<img src=x onerror=alert(2)>` $y$"
+SAID, ONE = {"outcome": "agrees", "reason": SCRIPT}, {"mean": 1.0, "std": 0.0, "n": 1}
 
 
 def write(item, title, *, preset=None, outputs=(), failed=False):
@@ -35,6 +40,8 @@ def write(item, title, *, preset=None, outputs=(), failed=False):
 @pytest.fixture
 def checkout(tmp_path, monkeypatch):
     """A checkout with a chapter, a figure that has been rendered, with its picture, and a table that has not."""
+    result = recorded(FIGURE, "quick", reason=SCRIPT, data_source=SCRIPT, also={SCRIPT: SAID}, metrics={SCRIPT: ONE})
+    page = report.page("fedeq", {FIGURE: result})
     monkeypatch.setattr(files, "project_root", lambda: tmp_path)
     monkeypatch.setenv("FEDLAB_FIGURES", str(tmp_path / "figures"))
     (tmp_path / "README.md").write_text(f"# The front page\n\n[a notebook](notebooks/{FIGURE}.ipynb)\n")
@@ -46,7 +53,7 @@ def checkout(tmp_path, monkeypatch):
     picture = tmp_path / "figures" / FIGURE.paper / f"{FIGURE.stem}.png"
     picture.parent.mkdir(parents=True)
     picture.write_bytes(PIXEL)
-    picture.with_name("README.md").write_text(f"# FeDEQ\n\n![it]({FIGURE.stem}.png)\n")
+    picture.with_name("README.md").write_text(page)
     return tmp_path
 
 
@@ -92,6 +99,10 @@ def test_the_site(checkout, capfd):
     assert f'src="../../_images/{FIGURE.stem}.png"' in page
     assert (checkout / "site" / "_images" / f"{FIGURE.stem}.png").read_bytes() == PIXEL
     assert "cdn.jsdelivr.net/npm/mathjax" not in page  # formulas need no network
+    results = (checkout / "site" / "figures" / "fedeq" / "README.html").read_text()
+    assert results.count("&lt;script&gt;alert(1)&lt;/script&gt; | `x` {raw}`&lt;img src=x") == 5
+    assert "alert(1)</script>" not in results
+    assert "<img src=x" not in results
     assert (checkout / "site" / "notebooks" / f"{TABLE}.html").exists()
     assert (checkout / "site" / "notebooks" / f"{CHAPTER}.html").exists()
 

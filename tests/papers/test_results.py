@@ -1,8 +1,12 @@
 """save_figure: the fields, the bytes, where results go, and what it refuses."""
 
 import json
+import os
 import re
+import subprocess
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import matplotlib as mpl
 import numpy as np
@@ -237,6 +241,43 @@ def test_stored_runs_are_kept_beside_the_figure():
     assert json.loads(both.read_text())["runs"] == sorted(lie())
     save({"one": runs["one"]}, histories={"one": runs["one"]})
     assert lie() == {*run_names(runs["one"])}
+
+
+COMMIT = """
+import sys
+import matplotlib
+matplotlib.use("agg")
+sys.path.insert(0, sys.argv[2])
+from test_results import commit_often
+commit_often(sys.argv[1])
+"""
+
+
+def commit_often(stem):
+    """What two processes do at the same time: each time other runs for another item of the paper."""
+    for lr in range(1, 9):
+        run = history([[0.1, 0.5]], seeds=(0,), algorithm_options={"lr": float(lr)}, model_options={"width": len(stem)})
+        (name,) = run_names(run)
+        store.save_history(name, run)
+        found = {"mlp": run}
+        metrics = style.summary(found, last=1, scale=100)
+        results.save_figure(
+            drawn(found), "fedeq", stem, verdict=YES, preset="quick", metrics=metrics, histories=found, published=[]
+        )
+
+
+@pytest.mark.slow
+def test_two_commits_of_one_paper_keep_each_others_runs():
+    stems = ("fig04_mlp_vs_deq_mlp", "tab03_accuracy")
+    here = str(Path(__file__).parent)
+    path = os.pathsep.join([str(Path(here).parent), str(files.project_root())])
+    environment = os.environ | {"PYTHONPATH": path}
+    pair = [subprocess.Popen([sys.executable, "-c", COMMIT, stem, here], env=environment) for stem in stems]
+    assert [process.wait() for process in pair] == [0, 0]
+    folder = files.figures_dir() / "fedeq"
+    named = {name for stem in stems for name in results.read_result(folder / f"{stem}.json")["runs"]}
+    assert {file.stem for file in (folder / "runs").iterdir()} == named
+    assert len(named) == 2
 
 
 def test_without_commit_nothing_is_written_to_figures(monkeypatch):

@@ -1,0 +1,68 @@
+"""`fedlab runs prune`: what is listed, what is asked, what stays."""
+
+import json
+import os
+
+import pytest
+from helpers import recorded
+
+from fedlab_lite.cli import main
+from fedlab_lite.papers import Item
+from fedlab_lite.util import files
+
+NEEDED = {"run1.npz", "run1.fit.npz", "new.ckpt", "readme.txt", ".hidden.npz"}
+OLD = {"a.ckpt", "run1.state", "b.npz.corrupt", "b.npz", "b.curves.npz"}
+
+
+@pytest.fixture
+def runs():
+    folder = files.runs_dir()
+    folder.mkdir()
+    for name in NEEDED | OLD:
+        (folder / name).write_bytes(b"1234")
+        if name != "new.ckpt":
+            os.utime(folder / name, (0, 0))
+    figure = files.figures_dir() / "fedeq" / "fig04_mlp_vs_deq_mlp.json"
+    figure.parent.mkdir(parents=True)
+    result = recorded(Item("fedeq", figure.stem), "laptop", runs=["run1"])
+    figure.write_text(json.dumps(result), encoding="utf-8")
+    return folder
+
+
+def left(folder):
+    return {file.name for file in folder.iterdir()}
+
+
+@pytest.mark.parametrize(("options", "answer", "stays"), [
+    (["--dry-run"], "y", OLD),
+    ([], "n", OLD),
+    ([], None, OLD),
+    ([], "y", set()),
+    (["--yes"], None, set()),
+])  # fmt: skip
+def test_nothing_goes_without_being_named_and_agreed_to(runs, monkeypatch, capsys, options, answer, stays):
+    def said(question):
+        if answer is None:
+            raise EOFError
+        return answer
+
+    monkeypatch.setattr("builtins.input", said)
+    assert main(["runs", "prune", *options]) == 0
+    assert left(runs) == NEEDED | stays
+    out = capsys.readouterr().out
+    assert all(str(runs / name) in out for name in OLD)
+    assert "2 finished runs that no committed figure needs: 0.0 MB" in out
+    assert ("removed" in out) == (not stays)
+
+
+def test_each_kind_is_asked_for(runs, monkeypatch):
+    answers = iter(["y", "n", "y", "n"])
+    monkeypatch.setattr("builtins.input", lambda question: next(answers))
+    assert main(["runs", "prune"]) == 0
+    assert left(runs) == NEEDED | {"run1.state", "b.npz", "b.curves.npz"}
+
+
+def test_no_store_and_no_pack(capsys):
+    assert main(["runs", "prune"]) == 0
+    assert main(["runs", "merge"]) == 2
+    assert "no pack to merge" in capsys.readouterr().err
