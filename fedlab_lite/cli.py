@@ -91,7 +91,7 @@ def compute_runs(args: argparse.Namespace) -> None:
 
 
 def manage_runs(args: argparse.Namespace) -> None:
-    """Add runs of another machine (`compute --pack`) to the store; or remove what nobody needs, after a question.
+    """Add runs of another machine (`compute --pack`) to the store; or remove what no figure needs, after a question.
 
     examples:
       fedlab runs merge runs.zip runs-2.zip

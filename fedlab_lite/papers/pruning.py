@@ -1,4 +1,4 @@
-"""`fedlab runs prune`: files of the run store that nobody needs any more, shown before they are removed."""
+"""`fedlab runs prune`: files of the run store that are no longer needed, shown before they are removed."""
 
 import argparse
 import time
@@ -31,7 +31,7 @@ def unneeded() -> dict[str, list[Path]]:
 
 
 def prune(args: argparse.Namespace) -> None:
-    """List what nobody needs, kind by kind, and remove it after a yes; nothing is removed with --dry-run."""
+    """List what is not needed, kind by kind, and remove it after a yes; nothing is removed with --dry-run."""
     files.sweep(files.runs_dir())
     for kind, found in unneeded().items():
         if not found:

@@ -18,8 +18,9 @@ import hashlib
 import io
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
@@ -96,7 +97,7 @@ def readable(file: Path) -> Iterator[None]:
     """Turn every error of what is read from `file`, damaged, crafted or of another version, into `CorruptFileError`."""
     try:
         yield
-    except (CorruptFileError, MemoryError):
+    except CorruptFileError:
         raise
     except Exception as error:
         why = "it is malformed, or another version of fedlab_lite wrote it"
@@ -105,7 +106,8 @@ def readable(file: Path) -> Iterator[None]:
 
 def set_aside(name: str) -> None:
     """Remove a run from the store; files that this version cannot read are renamed to `<name>.corrupt`."""
-    readers = dict.fromkeys(files.runs_dir().glob(f"{name}.*npz"), load_arrays)
+    found = files.runs_dir().glob(f"{name}.*npz")
+    readers: dict[Path, Callable[[Path], Any]] = dict.fromkeys(found, load_arrays)
     readers |= {path(name, "npz"): _history, path(name, "ckpt"): load_checkpoint, path(name, "state"): load_state}
     for file, read in readers.items():
         try:
@@ -256,10 +258,7 @@ def load_state(file: Path) -> dict | None:
 
 
 def load_checkpoint(file: Path) -> tuple[dict, Progress, dict] | None:
-    """A checkpoint's state, its progress, and what it was made with; None where there is no such file.
-
-    Raises `CorruptFileError`.
-    """
+    """A checkpoint's state, its progress, and what it was made with; see `load_state`."""
     found = load_tree(file)
     with readable(file):
         if found is None:

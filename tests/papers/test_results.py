@@ -3,10 +3,7 @@
 import json
 import os
 import re
-import subprocess
-import sys
 from dataclasses import replace
-from pathlib import Path
 
 import matplotlib as mpl
 import numpy as np
@@ -243,41 +240,27 @@ def test_stored_runs_are_kept_beside_the_figure():
     assert lie() == {*run_names(runs["one"])}
 
 
-COMMIT = """
-import sys
-import matplotlib
-matplotlib.use("agg")
-sys.path.insert(0, sys.argv[2])
-from test_results import commit_often
-commit_often(sys.argv[1])
-"""
+def test_one_result_of_a_paper_is_saved_at_a_time(monkeypatch):
+    """Else two notebooks at once would remove each other's runs."""
+    fcntl = pytest.importorskip("fcntl")
+    seen = []
 
+    def is_locked():
+        handle = os.open(files.figures_dir() / "fedeq", os.O_RDONLY)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        finally:
+            os.close(handle)
+        return False
 
-def commit_often(stem):
-    """What two processes do at the same time: each time other runs for another item of the paper."""
-    for lr in range(1, 9):
-        run = history([[0.1, 0.5]], seeds=(0,), algorithm_options={"lr": float(lr)}, model_options={"width": len(stem)})
-        (name,) = run_names(run)
-        store.save_history(name, run)
-        found = {"mlp": run}
-        metrics = style.summary(found, last=1, scale=100)
-        results.save_figure(
-            drawn(found), "fedeq", stem, verdict=YES, preset="quick", metrics=metrics, histories=found, published=[]
-        )
-
-
-@pytest.mark.slow
-def test_two_commits_of_one_paper_keep_each_others_runs():
-    stems = ("fig04_mlp_vs_deq_mlp", "tab03_accuracy")
-    here = str(Path(__file__).parent)
-    path = os.pathsep.join([str(Path(here).parent), str(files.project_root())])
-    environment = os.environ | {"PYTHONPATH": path}
-    pair = [subprocess.Popen([sys.executable, "-c", COMMIT, stem, here], env=environment) for stem in stems]
-    assert [process.wait() for process in pair] == [0, 0]
-    folder = files.figures_dir() / "fedeq"
-    named = {name for stem in stems for name in results.read_result(folder / f"{stem}.json")["runs"]}
-    assert {file.stem for file in (folder / "runs").iterdir()} == named
-    assert len(named) == 2
+    for name in ("read_result", "_keep_runs"):
+        monkeypatch.setattr(results, name, lambda *args, name=name: seen.append((name, is_locked())))
+    monkeypatch.setattr(results, "_home", lambda *args: (files.figures_dir() / "fedeq", ""))
+    save()
+    assert seen == [("read_result", True), ("_keep_runs", True)]
+    assert not is_locked()
 
 
 def test_without_commit_nothing_is_written_to_figures(monkeypatch):

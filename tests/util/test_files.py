@@ -104,7 +104,7 @@ def test_a_home_that_is_not_there(monkeypatch, tmp_path):
 
     monkeypatch.setattr(Path, "home", no_home)
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
-    assert files.runs_dir()  # FEDLAB_RUNS is set, so nobody asks for a home
+    assert files.runs_dir()  # FEDLAB_RUNS is set, so no home is asked for
     monkeypatch.delenv("FEDLAB_CACHE", raising=False)
     with pytest.raises(InputError, match="set FEDLAB_CACHE"):
         files.data_dir()
