@@ -17,7 +17,7 @@ returns the same. A reader's function gets copies of its arguments, and may not 
 >>> check_average(lambda models, sizes: ...)
 · no answer yet
 >>> check_average.solution(lambda models, sizes: sum(m * n for m, n in zip(models, sizes)) / sum(sizes))
-✓ right
+✓ the solution is right
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -153,7 +153,7 @@ class Exercise:
         """Print that a solution is right. Raises `AssertionError` if it is not."""
         if (why := self.why(answer)) is not None:
             raise AssertionError(f"the solution fails: {why}")
-        print("✓ right")
+        print("✓ the solution is right")
 
 
 def exercise(wrong: Mapping[str, Any]) -> Callable[[Callable[[Any], None]], Exercise]:

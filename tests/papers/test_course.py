@@ -33,7 +33,7 @@ def test_every_file_is_a_lesson():
 
 @of_all
 def test_title_cell(item):
-    """Title and question as `papers/learn.toml` has them, three aims, what is needed, how long it takes."""
+    """Title and question as `papers/learn.toml` has them, three aims, what is needed, how long it takes to read."""
     about, text = presets.item(*item), notebooks.source(cells(item)[0])
     assert text.startswith(f"# {about['title']}\n")
     assert len(re.findall(r"^- ", text.partition("After this lesson you can")[2], re.MULTILINE)) == 3
@@ -41,8 +41,14 @@ def test_title_cell(item):
     assert re.search(r"^\*\*Before\*\*: ", text, re.MULTILINE)
     for needed in about["needs"]:
         assert re.search(rf"\]\({needed:02}_\w+\.ipynb\)", text), f"lesson {needed} is not named"
+    assert f"{about['reading']} minutes to read, " in text
+
+
+@pytest.mark.parametrize("item", presets.items(of=(presets.COURSE,)), ids=lambda item: item.stem)
+def test_running_time_is_that_of_the_table_of_lessons(item):
     minutes = floors.minutes(item, "quick")
-    assert f"{about['reading']} minutes to read, {report.duration(minutes)} to run" in text
+    words = "about {} on" if "claim" in presets.item(*item) else "read, {} to run"
+    assert words.format(report.duration(minutes)) in notebooks.source(cells(item)[0])
     assert minutes <= 1
 
 
