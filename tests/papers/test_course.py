@@ -4,6 +4,7 @@ import ast
 import json
 import re
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -181,3 +182,19 @@ def test_no_answer_yet():
     for answer in (..., None, lambda x: ..., lambda x: (1, ...)):
         with pytest.raises(Unanswered):
             check_same.why(answer)
+
+
+def test_toy_problems():
+    """Whole numbers are classes, others answers of least squares; rows beyond a client's size do not count."""
+    x, y = np.arange(12.0).reshape(2, 3, 2), np.array([[0, 1, 2], [2, 1, 0]])
+    problem = course.toy(x, y, (x[:, :1], y[:, :1]), outputs=3, features=4)
+    params = problem.model.init(jax.random.key(0))
+    assert jax.tree.map(jnp.shape, params) == {"representation": {"B": (2, 4)}, "head": {"kernel": (4, 3)}}
+    assert problem.data.test_size.tolist() == [1, 1]
+    assert problem.task.headline == "accuracy"
+
+    problem = course.toy(x, x @ [1.0, -1.0], sizes=[3, 1])
+    assert problem.data.size.tolist() == [3, 1]
+    assert problem.task.row_loss(jnp.array([[2.0], [0.0]]), jnp.array([0.0, 4.0])).tolist() == [2, 8]
+    params = {"representation": {"B": jnp.array([[1.0], [-1.0]])}, "head": {}}
+    assert np.allclose(problem.model.apply(params, x[0])[:, 0], x[0] @ [1.0, -1.0])
