@@ -161,6 +161,8 @@ def advance(
         states = start(algorithms, problem, [keys[0] for keys in each_keys])
         measure(0)
     spent = [each.seconds for each in progress]
+    for each in progress:
+        each.computed_by(describe_machine(), number)
     for index in range(progress[0].next, plan.num_rounds):
         states = _round(algorithm, problem, states, index, keys, plan.clients_per_round(problem), number)
         jax.block_until_ready(states)
@@ -192,7 +194,7 @@ def compile_round(problem: Problem, trajectories: Sequence[Trajectory], plan: Pl
 
 
 def history_of(
-    problem: Problem, trajectory: Trajectory, plan: Plan, found: Progress, fingerprint: str, at_once: int = 1
+    problem: Problem, trajectory: Trajectory, plan: Plan, found: Progress, fingerprint: str
 ) -> History:
     """The history of one finished trajectory."""
     algorithm, seed = trajectory
@@ -214,10 +216,10 @@ def history_of(
         headline=problem.task.headline,
         constant=constant,
         test_labels=test_labels,
-        trajectories_at_once=at_once,
+        trajectories_at_once=found.trajectories_at_once,
         executor=executor_here(problem.executor),
         clients_at_once=problem.clients_at_once,
-        **describe_machine(),
+        **found.made,
     )
 
 

@@ -77,7 +77,7 @@ def train_batch(
                 if keep_state:
                     state = store.pack(training.part(states, index, number))
                     store.save_tree(store.path(name, "state"), {"state": state})
-                history = training.history_of(problem, trajectory, plan, each, fingerprint, number)
+                history = training.history_of(problem, trajectory, plan, each, fingerprint)
                 histories[name] = replace(history, about=about)
                 store.save_history(name, histories[name])
                 store.remove(store.path(name, "ckpt"))
