@@ -35,8 +35,9 @@ class History:
     - `constant`: the headline of the majority baseline (always predicting the commonest class; text: the commonest
       character); nan where the task has none.
     - `test_labels`: how many labels are judged: 'all', and for a typical client, 'a client'.
-    - `device`, `versions` of libraries: all that had a part, where a run was interrupted. How it computed: `precision` of matrix products (see `fl.setup`), `executor` of clients,
-      and `clients_at_once`, where they are batched (see `engine.for_clients`).
+    - `device`, `versions` of libraries: all that had a part, where a run was interrupted. How it computed: `precision`
+      of matrix products (see `fl.setup`), `executor` of clients, and `clients_at_once`, where they are batched (see
+      `engine.for_clients`).
     - `trajectories_at_once`: how many seeds or members of a sweep one program batched. Above 1, numbers may differ in
       their last bits from those of a single one.
 

@@ -193,9 +193,7 @@ def compile_round(problem: Problem, trajectories: Sequence[Trajectory], plan: Pl
     _round.lower(algorithm, problem, states, 0, keys, plan.clients_per_round(problem), number).compile()
 
 
-def history_of(
-    problem: Problem, trajectory: Trajectory, plan: Plan, found: Progress, fingerprint: str
-) -> History:
+def history_of(problem: Problem, trajectory: Trajectory, plan: Plan, found: Progress, fingerprint: str) -> History:
     """The history of one finished trajectory."""
     algorithm, seed = trajectory
     constant, test_labels = majority_baseline(problem)
