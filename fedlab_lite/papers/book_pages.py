@@ -1,5 +1,6 @@
 """Sources of the book's pages: notebooks with a note on how they were run, and the reference of public names."""
 
+import dataclasses
 import inspect
 import json
 from collections.abc import Iterable
@@ -32,9 +33,10 @@ def page(item: Item) -> dict[str, Any]:
         content["cells"][0]["source"] = _with_note(notebooks.source(content["cells"][0]), note)
     if not rendered and result:
         shown = f"The committed picture, made at `{result['preset']}`:\n\n![the result](../../figures/{item}.png)"
-        at = next((n for n, cell in enumerate(content["cells"]) if ".save_figure(" in notebooks.source(cell)), None)
         picture = {"cell_type": "markdown", "metadata": {}, "source": shown}
-        content["cells"][at + 1 : at + 1] = [] if at is None else [picture]
+        saved = [n for n, cell in enumerate(content["cells"], start=1) if ".save_figure(" in notebooks.source(cell)]
+        for place in saved[:1]:
+            content["cells"].insert(place, picture)
     where = Path(ran.get("input_path") or item.notebook).resolve()  # <checkout>/notebooks/<paper>/<stem>.ipynb
     return _without_paths(content, where.parents[2])
 
@@ -122,7 +124,14 @@ def _entries(module: str, names: Iterable[str]) -> list[str]:
     for name in names:
         value = getattr(__import__(module, fromlist=[name]), name)
         kind = "autoclass" if inspect.isclass(value) else "autofunction"
-        lines += [f"## {name}", "", "```{eval-rst}", f".. {kind}:: {module}.{name}"]
+        lines += [f"## {name}", "", "```{eval-rst}", f".. {kind}:: {module}.{name}{_hyper_parameters(value)}"]
         lines += ["   :members:"] if kind == "autoclass" and not issubclass(value, tuple) else []
         lines += ["```", ""]
     return lines
+
+
+def _hyper_parameters(value: Any) -> str:
+    """The signature of an algorithm's class, from its fields; empty for others, which Python tells itself."""
+    if not (inspect.isclass(value) and issubclass(value, fl.Algorithm)):
+        return ""
+    return f"({', '.join(f'{field.name}={field.default!r}' for field in dataclasses.fields(value) if field.init)})"
