@@ -96,10 +96,10 @@ def write_reference(folder: Path) -> list[str]:
     folder.mkdir()
     top = [name for name in fl.__all__ if not inspect.ismodule(getattr(fl, name))]
     objects = [getattr(fl, name) for name in top]
-    said = ["# fl: the public names", "", "`import fedlab_lite as fl` has these names, and the rooms on the next pages."]
+    said = ["# fl: the public names", "", "`import fedlab_lite as fl` has these names, and the rooms that follow."]
     said += ["", "| name | what it is, or does |", "| --- | --- |"]
     for name in sorted(top, key=str.lower):
-        first = inspect.getdoc(getattr(fl, name)).partition("\n")[0].replace("|", r"\|")
+        first = (inspect.getdoc(getattr(fl, name)) or "").partition("\n")[0].replace("|", r"\|")
         said.append(f"| {{py:obj}}`fl.{name} <fedlab_lite.{name}>` | {first} |")
     (folder / "fl.md").write_text("\n".join([*said, "", *_entries("fedlab_lite", sorted(top, key=str.lower))]))
     rooms = [name for name in fl.__all__ if inspect.ismodule(getattr(fl, name))]

@@ -6,8 +6,8 @@ import json
 import nbformat
 import pytest
 
-from fedlab_lite.cli import main
 import fedlab_lite as fl
+from fedlab_lite.cli import main
 from fedlab_lite.papers import Item, book, book_pages, presets
 from fedlab_lite.util import InputError, files
 
@@ -22,7 +22,7 @@ PIXEL = base64.b64decode(
 def write(item, title, *, preset=None, outputs=(), failed=False, **given):
     """A notebook of a title cell, a folded and an open cell; rendered at `preset`, or as it is committed."""
     cells = [
-        nbformat.v4.new_markdown_cell(f"# {title}\n\n![it](../../figures/{item.paper}/{item.stem}.png)\n\nIt is\n$$a^2$$\nbig."),
+        nbformat.v4.new_markdown_cell(f"# {title}\n\n![it](../../figures/{item}.png)\n\nIt is\n$$a^2$$\nbig."),
         nbformat.v4.new_code_cell("draw()", metadata={"tags": ["hide-input"]}, outputs=list(outputs)),
         nbformat.v4.new_code_cell("open_cell()"),
     ]
@@ -138,7 +138,7 @@ def test_the_site(checkout, capfd):
     assert "WARNING" not in said.err
     assert 'id="fedlab_lite.Problem"' in (checkout / "site" / "api" / "fl.html").read_text()
     front = (checkout / "site" / "index.html").read_text()
-    titles = [presets.item(*FIGURE)["title"].partition(",")[0], presets.item(*TABLE)["title"].partition(",")[0]]  # in the side bar
+    titles = [presets.item(*item)["title"].partition(",")[0] for item in (FIGURE, TABLE)]  # in the side bar
     for part in ("The front page", "The course", "FeDEQ", f"notebooks/{FIGURE}.html", "How to contribute", *titles):
         assert part in front
     assert "FL-DEQ" not in front  # a paper without notebooks here
