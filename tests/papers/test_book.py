@@ -145,6 +145,7 @@ def test_the_site(checkout, capfd):
     page = (checkout / "site" / "notebooks" / f"{FIGURE}.html").read_text()
     assert "<title>Figure 4: two networks" in page  # as committed, though the rest is as rendered
     assert "it was run" in page
+    assert "Show the source" in page
     assert r"\[a^2\]" in page
     folded = page.partition("<article")[2].partition("<details")[2].partition("</details>")[0]
     assert "draw" in folded
