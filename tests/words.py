@@ -137,7 +137,8 @@ def sentences(text: str) -> Iterator[str]:
 
 def prose(docstring: str) -> str:
     """A docstring without examples, tables and formulas; each argument is a paragraph."""
-    text = re.sub(r"^( *)>>>.*(\n\1\S.*)*|^examples:(\n .*)*|\\\[[^]]*\\\]", "", docstring, flags=re.MULTILINE)
+    examples = r"^( *)>>>.*(\n\1\S.*)*|^examples:(\n .*)*|^( *)\.\. math::(\n\4 .*)*"  # and formulas
+    text = re.sub(examples, "", docstring, flags=re.MULTILINE)
     text = re.sub(r"(?<=\n\n)(    .*(\n|$))+", "", text)
     return re.sub(r"^(?= {0,2}\w+(, \w+)*: ?)", "\n", text, flags=re.MULTILINE)
 

@@ -25,8 +25,8 @@ class DisPFL(Decentralised):
     """One sparse model per client: w_i under the client's own mask m_i, with one constant density for all clients.
 
     In a round, each number of w_i becomes its mean over the client and those neighbours whose mask has the number,
-    under the mask m_i. Then comes local training under the mask. Then the smallest of |w_i| leave the mask and as many
-    others join it. Their share falls with the cosine of the round. A number that is in no mask starts at 0.
+    under the mask m_i. Then comes local training under the mask. Then the smallest of `|w_i|` leave the mask and as
+    many others join it. Their share falls with the cosine of the round. A number that is in no mask starts at 0.
 
     The message carries the mask of the training: one bit per number, besides the numbers that the mask keeps. Biases
     have masks like all other arrays.

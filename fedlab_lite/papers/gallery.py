@@ -51,20 +51,18 @@ def markdown(found: Mapping[Item, Result]) -> str:
     for paper in presets.PAPERS:
         shown = [item for item in presets.items(f"{paper}/*") if item in found]
         if shown:
-            lines += [f"## {presets.load(paper)['name']}", "", "<table>"]
-            for first in range(0, len(shown), ACROSS):
-                cells = [_cell(item, found[item]) for item in shown[first : first + ACROSS]]
-                lines += ["<tr>", *cells, "</tr>"]
-            lines += ["</table>", ""]
+            lines += [f"## {presets.load(paper)['name']}", "", "| | | |", "| --- | --- | --- |"]
+            cells = [_cell(item, found[item]) for item in shown]
+            rows = [cells[first : first + ACROSS] for first in range(0, len(cells), ACROSS)]
+            lines += [*(f"| {' | '.join([*row, '', ''][:ACROSS])} |" for row in rows), ""]
     return "\n".join(lines)
 
 
 def _cell(item: Item, result: Result) -> str:
     where, what = title(item)
-    picture = f'<img src="{item.paper}/{item.stem}.png" alt="{escape(where)}" width="260">'
-    link = f'<a href="{item.paper}/README.md#{anchor(item)}">{picture}</a>'
+    link = f"[![{where}]({item.paper}/{item.stem}.png)]({item.paper}/README.md#{anchor(item)})"
     word = verdict_of(result).partition(":")[0].replace("**", "").replace("`", "")
-    return f'<td valign="top" width="280">{link}<br><b>{escape(where)}</b>: {escape(what)}. <i>{escape(word)}</i></td>'
+    return f"{link}<br>**{where}**: {what}. *{word}*"
 
 
 def anchor(item: Item) -> str:
