@@ -23,6 +23,7 @@ BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 ROOT = files.project_root()
 PATTERNS = ("fl_deq/*.ipynb", "fedreco/*.ipynb", "learn/04_*.ipynb")
 NOTEBOOKS = [file.relative_to(ROOT) for pattern in PATTERNS for file in sorted(files.notebooks_dir().glob(pattern))]
+FIRST = ("fl_deq", "fig01_parameters_vs_accuracy.ipynb")  # trains before the others, which share its runs
 MINUTES = 10  # for one notebook
 READY = "() => window.jupyterapp?.shell.currentWidget?.sessionContext?.session?.kernel?.status == 'idle'"
 RUN = """async () => {
@@ -85,8 +86,9 @@ def browser():
     with sync_api.sync_playwright() as driver:
         try:
             found = driver.chromium.launch(executable_path=next(filter(None, map(shutil.which, BROWSERS)), None))
-        except sync_api.Error:
-            pytest.skip("this needs Chromium: apt-get install chromium, or playwright install chromium")
+        except sync_api.Error as error:
+            needs = "this needs Chromium: apt-get install chromium, or playwright install chromium"
+            pytest.skip(f"{needs} ({str(error).partition(chr(10))[0]})")
         yield found
         found.close()
 
@@ -102,8 +104,9 @@ def test_run_all(lab, browser, notebook):
     page.wait_for_function("() => [...document.querySelectorAll('.jp-Notebook img')].every(image => image.complete)")
     seen = page.evaluate(SEEN)
     if folder := os.environ.get("FEDLAB_SHOTS"):
-        height = page.evaluate("document.querySelector('.jp-Notebook .jp-WindowedPanel-inner').scrollHeight")
+        height = page.evaluate("document.querySelector('.jp-WindowedPanel-outer').scrollHeight")
         page.set_viewport_size({"width": 1200, "height": height + 200})
+        page.evaluate("document.querySelector('.jp-WindowedPanel-outer').scrollTop = 0")
         page.screenshot(path=f"{folder}/{notebook.stem}.png")
     page.close()
     code = [cell for cell in seen["cells"] if cell["cell_type"] == "code"]
@@ -119,5 +122,5 @@ def test_run_all(lab, browser, notebook):
     assert [cell["folded"] for cell in code] == ["hide-input" in cell["metadata"].get("tags", []) for cell in code]
     if notebook.parent.name == "learn":
         assert seen["sliders"]
-    else:
+    if notebook.parts[-2:] == FIRST:
         assert seen["curves"], "no curve was seen while it trained"
