@@ -64,7 +64,7 @@ def test_one_line_per_cell_that_is_empty_at_the_end(monkeypatch):
 
 @pytest.mark.slow
 def test_a_program_that_runs_a_notebook_sees_neither_bars_nor_widgets(monkeypatch):
-    """A slider there could hang the program: its kernel and the program answer one another's messages."""
+    """With a slider, papermill sometimes waited for ever for the reply of an idle kernel."""
     _, found, last, slider = executed(NotebookClient, SEEN, CELL, "print(said)", SLIDER, monkeypatch=monkeypatch)
     assert [each["text"] for each in (*found, *last, *slider)] == ["result\n", "[]\n", "3\n"]
 
