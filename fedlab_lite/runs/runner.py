@@ -84,7 +84,8 @@ def run_all(
 
     Args:
       runs: settings by name, any keys; the result has the same keys, in the same order.
-      progress: show a progress bar; None: only in a terminal or Jupyter, not in a batch run.
+      progress: show a progress bar, in Jupyter with a curve of the headline; None: only in a terminal or Jupyter, not
+        in a batch run.
       force: remove these runs from the store and compute them again; unreadable files are kept as `<name>.corrupt`.
       checkpoint_seconds: time between checkpoints; 0: after every round.
       keep_state: also store the final states of runs that are trained now.
