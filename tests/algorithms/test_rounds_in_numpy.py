@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import reference
 from helpers import KEY, init, step
 from reference import (
     BATCH,
@@ -16,7 +17,6 @@ from reference import (
     Network,
     W,
     X,
-    Y,
     batches,
     descend,
     order_of,
@@ -197,8 +197,10 @@ def pac_statistics(theta, i):
     return shares, means, (np.square(z).sum() / len(x) - np.square(means).sum()) / len(x)
 
 
-def test_fedpac():
-    """The first round without, the second with the term that draws features to prototypes; clients 0 and 1."""
+@pytest.mark.parametrize("classes", [3, 2])
+def test_fedpac(classes, monkeypatch):
+    """The first round without, the second with the term that draws features to prototypes, known for all or for two."""
+    monkeypatch.setattr(reference, "Y", np.minimum(reference.Y, classes - 1))
     _, _, states = rounds("fedpac", head_epochs=1, head_lr=HEAD_LR, penalty=0.7)
     theta, heads, prototypes, known = THETA, [W, W], np.zeros((CLASSES, WIDTH)), np.zeros(CLASSES, bool)
     for key, state in zip(KEYS, states, strict=True):
@@ -219,6 +221,7 @@ def test_fedpac():
         after = [pac_statistics(body, i) for i, body in enumerate(bodies)]
         counts = weighted([shares for shares, *_ in after])[:, None]
         known = counts[:, 0] > 0
+        assert known.sum() == classes
         prototypes = weighted([means for _, means, _ in after]) / np.maximum(counts, 1e-9)
         gap, total = np.square(before[0][1] - before[1][1]).sum(), before[0][2] + before[1][2]
         taken = [before[i][2] / (total + gap) for i in range(2)]  # of the other's head, in closed form
@@ -264,7 +267,7 @@ def test_fedcr(weight):
         for i in range(2):
             p = {"theta": theta, "s": s, "w": heads[i]}
             for places, step_key in batches(of(key, i), SIZES[i], epochs=2):
-                p = cr_step(p, X[i, places], Y[i, places], jax.random.split(step_key, 3), prior)
+                p = cr_step(p, X[i, places], reference.Y[i, places], jax.random.split(step_key, 3), prior)
             heads[i] = p["w"]
             thetas.append(p["theta"])
             deviations.append(p["s"])
@@ -393,6 +396,98 @@ def test_dpsgd(order):
         own = trained if order == "mix_first" else {part: mixed[part] + trained[part] - own[part] for part in own}
         close(state["client_params"]["representation"]["theta"], own["theta"])
         close(state["client_params"]["head"]["w"], own["w"])
+
+
+def largest(values, count):
+    """Which are the `count` largest of an array."""
+    found = np.zeros(values.size, bool)
+    found[np.argsort(-values.ravel(), kind="stable")[:count]] = True
+    return found.reshape(values.shape)
+
+
+def test_dispfl():
+    """On a star: masks move by gradients, ever less until the horizon; averages are over those who hold a number."""
+    problem = reference_problem(3, "star")
+    algorithm = make_algorithm("dispfl", lr=LR, batch_size=BATCH, epochs=2, density=0.5, horizon=4)
+    state = init(algorithm, problem)
+    closed = np.asarray(problem.graph.adjacency) + np.eye(3)
+    kept = {"theta": 2, "w": 4}  # of 3 and 9 numbers: shares of 2/3 and 4/9
+    play = jax.jit(lambda state, index, key: algorithm.round(problem, state, problem.at(index, jnp.arange(3), key)))
+
+    def flat(tree):
+        return {"theta": np.asarray(tree["representation"]["theta"]), "w": np.asarray(tree["head"]["w"])}
+
+    masks = following = flat(state["masks"])
+    own = {part: START[part] * masks[part] for part in START}
+    for index, renewed in ((0, 0.5), (2, 0.25), (4, 0.0), (5, 0.0)):
+        key = jax.random.fold_in(KEY, index)
+        holders = {part: np.einsum("ij,j...->i...", closed, masks[part]) for part in own}
+        sums = {part: np.einsum("ij,j...->i...", closed, own[part]) for part in own}
+        masks = following
+        own = {part: sums[part] / np.maximum(holders[part], 1) * masks[part] for part in own}
+        new, following = [], {part: [] for part in own}
+        for i in range(3):
+            train_key, batch_key, _ = jax.random.split(of(key, i), 3)
+            mask = {part: masks[part][i] for part in masks}
+            p = {part: own[part][i] for part in own}
+            for places, _ in batches(train_key, SIZES[i], epochs=2):
+                found = slopes(p, X[i, places], reference.Y[i, places])
+                p = {part: (p[part] - LR * found[part]) * mask[part] for part in p}
+            new.append(p)
+            places = order_of(batch_key, SIZES[i])[:BATCH]
+            wanted = slopes(p, X[i, places], reference.Y[i, places])
+            for part, count in kept.items():
+                leave = int(np.ceil(renewed * count))
+                stay = largest(np.where(mask[part], np.abs(p[part]), -1), count - leave)
+                following[part].append(stay | largest(np.where(stay, -1, np.abs(wanted[part])), leave))
+        own = {part: np.array([p[part] for p in new]) for part in own}
+        following = {part: np.array(each) for part, each in following.items()}
+        state = play(state, index, key)
+        for part in own:
+            close(flat(state["client_params"])[part], own[part])
+            np.testing.assert_array_equal(flat(state["next_masks"])[part], following[part])
+            assert (following[part] != masks[part]).any() == (renewed > 0) or part == "theta"
+
+
+@pytest.mark.parametrize("name", ["dec_fedavg", "dec_fedprox", "dfedavgm", "dfedadmm"])
+def test_devices_that_average_with_their_neighbours(name):
+    options = {"dec_fedprox": {"prox": 0.3}, "dfedavgm": {"momentum": 0.6}, "dfedadmm": {"theta": 0.4}}.get(name, {})
+    _, problem, states = rounds(name, 3, "star", beta=0.3, **options)
+    M = np.asarray(problem.graph.neighbour_mean, float)
+    start = np.concatenate([THETA, W.ravel()])  # all params in a row
+    own = received = np.array([start] * 3)
+    duals = np.zeros_like(own)
+
+    def parted(row):
+        return {"theta": row[:WIDTH], "w": row[WIDTH:].reshape(WIDTH, CLASSES)}
+
+    def joined(p):
+        return np.concatenate([p["theta"], p["w"].ravel()])
+
+    for key, state in zip(KEYS, states, strict=True):
+        new = []
+        for i in range(3):
+
+            def slope(p, x, y, i=i, own=own, received=received, duals=duals):
+                row = joined(slopes(p, x, y))
+                if name == "dec_fedprox":
+                    row = row + 2 * 0.3 * (joined(p) - received[i])
+                if name == "dfedadmm":
+                    row = row + duals[i] + 0.4 * (joined(p) - own[i])
+                return parted(row)
+
+            steps, momentum = batches(of(key, i), SIZES[i], epochs=2), options.get("momentum", 0)
+            new.append(joined(descend(parted(own[i]), START, i, steps, LR, slope, momentum=momentum)))
+        sent = np.array(new)
+        if name == "dfedadmm":
+            duals = duals + 0.4 * (sent - own)
+            sent = sent + duals / 0.4
+        received = M @ sent
+        own = 0.7 * sent + 0.3 * received
+        params = state["client_params"]
+        for i in range(3):
+            close(params["representation"]["theta"][i], parted(own[i])["theta"], 1e-4)
+            close(params["head"]["w"][i], parted(own[i])["w"], 1e-4)
 
 
 # --- newcomers --------------------------------------------------------------------------------------------------------
