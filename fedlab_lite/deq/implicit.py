@@ -205,7 +205,7 @@ def adjoint_residual(
     """The relative residual of eq. (9) that the backward solver leaves, ||J^T u + y - u|| / ||u|| per sample.
 
     A compiled program cannot warn, so this measures what `equilibrium` would do there. With a spectral radius of J near
-    1, plain iteration needs more than the default of 30 products: at 0.99 its gradient is 24 % off, Anderson's 0.15 %.
+    1, plain iteration needs more than the default of 30 products. At 0.99 its gradients were 24 % off, Anderson's 0.15.
 
     Args:
       f, params, x: as for `equilibrium`.

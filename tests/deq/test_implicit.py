@@ -346,7 +346,7 @@ def test_shapes_and_types_are_checked(problem):
 
 
 def test_a_backward_solver_that_does_not_converge_says_so():
-    """J = 0.99: 30 products of plain iteration leave a gradient 24 % off; Anderson's is exact for one number."""
+    """J = 0.99: 30 products of plain iteration leave a quarter of the gradient; Anderson is exact for one number."""
     x = z = jnp.ones((1, 1))
 
     def slope(**options):
@@ -356,7 +356,7 @@ def test_a_backward_solver_that_does_not_converge_says_so():
     with pytest.warns(RuntimeWarning, match=r"stopped at a relative residual of 0.028 .*raise backward_max_iter"):
         rough = slope(backward_solver="fixed_point")
     exact = slope()  # no warning, which would be an error here
-    assert 0.7 < float(rough / exact) < 0.8
+    assert 0.2 < float(rough / exact) < 0.3
 
     probe = functools.partial(adjoint_residual, lambda a, x, z: a * z + x, 0.99, x, z, jnp.ones((1, 1)))
     assert float(probe(backward_solver="fixed_point")[0]) == pytest.approx(0.028, abs=1e-3)
