@@ -281,8 +281,6 @@ def leaks(algorithm, problem):
         for t in range(2):
             state = step(algorithm, silent, state, cohort_of(algorithm, silent, COHORT), jax.random.fold_in(KEY, t))
         states.append(state)
-    own, other = (state[algorithm.owned[0]] if algorithm.owned else None for state in states)
-    assert own is None or not equal(own, other)  # the rows do count
     for state in states:
         state |= {name: jax.tree.map(lambda leaf: leaf[1:], state[name]) for name in {*algorithm.owned} & state.keys()}
     return {name for name in states[0] if not equal(states[0][name], states[1][name])}

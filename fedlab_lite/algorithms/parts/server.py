@@ -25,8 +25,8 @@ def fedopt(
 ) -> optax.GradientTransformation:
     """A `server_optimizer`: FedAdagrad, FedAdam or FedYogi as printed, Algorithm 2 of Reddi et al. (2021).
 
-    m <- b1 m + (1 - b1) D and x <- x + lr m / (sqrt(v) + tau), where D is the mean change, m starts at 0 and v at
-    tau^2. There is no correction of the first steps' bias. `optax.adam` and `optax.yogi` are a library's variants: they
+    With the mean change D, m <- b1 m + (1 - b1) D and x <- x + lr m / (sqrt(v) + tau). m starts at 0, and v at tau^2.
+    There is no correction of the first steps' bias. `optax.adam` and `optax.yogi` are a library's variants: they
     correct the bias, and v starts at 0 or 1e-6.
 
     Args:
