@@ -36,8 +36,11 @@ def versions(settings: Settings) -> dict[str, int]:
 
     `tests/runs/test_numerics.py` compares the source behind each version with a recorded hash.
     """
-    family = getattr(MODELS[settings.model][0], "version", 1)
-    return {"engine": training.ENGINE, "algorithm": ALGORITHMS[settings.algorithm].version, "family": family}
+    family, algorithm = getattr(MODELS[settings.model][0], "version", 1), ALGORITHMS[settings.algorithm]
+    joins = settings.unseen_clients and algorithm.join_version > 1
+    return {"engine": training.ENGINE, "algorithm": algorithm.version, "family": family} | (
+        {"join": algorithm.join_version} if joins else {}
+    )
 
 
 def _settings_name(settings: Settings, seed: int) -> str:
