@@ -9,6 +9,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from fedlab_lite.util import InputError
+
 PIXELS = (0.0, 255.0)
 LARGE = 30  # networks start with weights for inputs of about 1; numbers beyond this stop them from learning
 FAR = 100  # beyond it nothing is learnt, so training warns as well
@@ -49,6 +51,26 @@ def scaled(parts: Sequence[np.ndarray], x_range: np.ndarray) -> list[np.ndarray]
         if all(np.abs(level - np.rint(level)).max() < 1e-3 for level in levels):
             return [np.rint(level).astype(np.uint8) for level in levels]
     return [((x - low) / (high - low)).astype(np.float32) for x in parts]
+
+
+def like_training(x: np.ndarray, shape: tuple[int, ...], x_range: Sequence, dtype: str) -> np.ndarray:
+    """New rows `x [n, *shape]`, scaled as training rows of this type were; grey images may lack the channel axis.
+
+    Raises: `InputError` for rows of another shape, for pixels beyond the range, and where training had 8 bits and a
+      pixel has more.
+
+    >>> like_training(np.array([[0, 65535]]), (2,), (0, 65535), "uint8").tolist()
+    [[0, 255]]
+    """
+    x = x[..., None] if shape[-1] == 1 and x.shape[1:] == shape[:-1] else x
+    if x.ndim == 0 or x.shape[1:] != shape or len(x) == 0:
+        raise InputError(f"x has shape {x.shape}, but a row has shape {shape}: pass one or more, `[n, ...]`")
+    if wrong := wrong_range(np.array(x_range), (x,)):
+        raise InputError(wrong[0])
+    (rows,) = scaled((x,), np.array(x_range))
+    if rows.dtype != dtype and dtype == "uint8":
+        raise InputError("x has pixels between those of 8 bits, but the rows in training had 8 bits; round them first")
+    return rows if rows.dtype == dtype else rows.astype(np.float32) / 255
 
 
 def standard_range(x: np.ndarray) -> np.ndarray:

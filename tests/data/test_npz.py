@@ -212,7 +212,8 @@ def test_a_table_becomes_a_data_set(folder, tmp_path, capsys, suffix):
     assert (data.size.tolist(), data.test_size.tolist()) == ([3] * 3, [1] * 3)
     assert (data.client_names, data.label_words) == (("x", "y", "z"), ("no", "yes"))
     assert main(["data", "check", "people"]) == 0
-    assert "labels: 0 no, 1 yes\nfeatures: a, b\nclassification; x runs from 0 to 11; networks see 0 to 11" in capsys.readouterr().out
+    said = "labels: 0 no, 1 yes\nfeatures: a, b\nclassification; x runs from 0 to 11; networks see 0 to 11"
+    assert said in capsys.readouterr().out
     again = tmp_path / "again.npz"
     main(["data", "import", str(tmp_path / f"people{suffix}"), "--owner", "town", "--output", str(again)])
     assert again.read_bytes() == (folder / "people.npz").read_bytes()  # the same rows, drawn by the seed
