@@ -91,7 +91,8 @@ def data_import(args: argparse.Namespace) -> None:
     options = {name: getattr(args, name) for name in names}
     path, pool, said = importing.import_data(Path(args.name), args.output, **options)
     _show(path, pool)
-    print(*said, sep="\n")
+    for words in said:
+        print(words)
     if path == npz.own_file(path.stem):
         print(f"it is a data set of this name: -p dataset {path.stem}")
     else:

@@ -152,6 +152,7 @@ def _header(path: Path, label: str, part: str, counts: Counter[str]) -> Picture:
             raise InputError(
                 f"{path} has {kind} pixels and is transparent; convert it to 8 bits, or remove transparency"
             )
+        on_its_side = turn in range(5, 9) and image.format != "TIFF"  # Pillow turns TIFF itself, also the size
         if turn in range(2, 9):
             counts["turned, as EXIF says"] += 1
         if getattr(image, "n_frames", 1) > 1:
@@ -159,7 +160,7 @@ def _header(path: Path, label: str, part: str, counts: Counter[str]) -> Picture:
         if any(";16" in str(tile[3]) for tile in image.tile) and kind == "uint8":
             counts["colours of 16 bits, of which the upper 8 were taken"] += 1
         grey = image.mode in ("1", "L", "LA", "La") or kind != "uint8"
-        return Picture(path, label, part, (width, height) if turn in range(5, 9) else (height, width), kind, grey)
+        return Picture(path, label, part, (width, height) if on_its_side else (height, width), kind, grey)
 
 
 def _pixels(picture: Picture, size: tuple[int, int] | None, kind: np.dtype, grey: bool, counts: Counter) -> np.ndarray:
@@ -168,6 +169,7 @@ def _pixels(picture: Picture, size: tuple[int, int] | None, kind: np.dtype, grey
 
     with _open(picture.path) as image:
         try:
+            image.load()  # which turns TIFF
             image = ImageOps.exif_transpose(image)
             if picture.kind == "uint8":
                 if image.has_transparency_data:

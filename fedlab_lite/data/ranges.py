@@ -90,7 +90,7 @@ def channels_first(shape: tuple[int, ...]) -> bool:
 
 def far(parts: Sequence[np.ndarray]) -> bool:
     """Whether numbers, as networks take them, are so large that networks would learn nothing."""
-    return parts[0].dtype != np.uint8 and any(max(x.max(), -float(x.min())) > FAR for x in parts)
+    return parts[0].dtype != np.uint8 and any(max(float(x.max()), -float(x.min())) > FAR for x in parts)
 
 
 def judged(parts: Sequence[np.ndarray], names: Sequence[str] = ()) -> list[str]:
@@ -104,14 +104,14 @@ def judged(parts: Sequence[np.ndarray], names: Sequence[str] = ()) -> list[str]:
       >>> judged([np.full((1, 8, 8, 1), 200.0)])[0][:59]
       'networks would see 200 to 200, but learn best from about -1'
     """
-    first, low, high = parts[0], min(x.min() for x in parts), max(x.max() for x in parts)
+    first, low, high = parts[0], float(min(x.min() for x in parts)), float(max(x.max() for x in parts))
     found = []
     if channels_first(first.shape):
         shape = "x".join(map(str, first.shape[1:]))
         found.append(f"a row has shape {shape}, channels first; networks want them last: np.moveaxis(x, 1, -1)")
     if first.dtype == np.uint8:
         if high < 128:
-            words = f"networks divide uint8 by 255, so these images would be dark (at most {high} of 255)"
+            words = f"networks divide uint8 by 255, so these images would be dark (at most {high:g} of 255)"
             found.append(f"{words}; say what is white: `fedlab data import FILE.npz --range 0 {_white(high)}`")
         return found
     peaks = np.max([np.maximum(x.max(0), -x.min(0).astype(float)) for x in parts], 0)
