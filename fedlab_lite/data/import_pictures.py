@@ -1,5 +1,6 @@
 """Import of a folder of pictures, with one folder per class: every conversion is exact, or refused, and said."""
 
+import io
 import os
 from collections import Counter
 from pathlib import Path
@@ -137,7 +138,8 @@ def _open(path: Path) -> Any:
     from PIL import Image
 
     try:
-        return Image.open(path, formats=FORMATS)
+        # From memory, because Pillow mixes up the rows of a turned TIFF that it maps.
+        return Image.open(io.BytesIO(path.read_bytes()), formats=FORMATS)
     except Exception as error:  # Pillow raises many kinds of error for what is no image
         hint = f"; pictures are {', '.join(FORMATS)}"
         raise InputError(f"{path} cannot be read as an image: {error}{hint}") from error

@@ -25,8 +25,8 @@ def read_table(
 ) -> tuple[Arrays, list[str]]:
     """The columns `x`, `label` and perhaps `owner`, `test`, `words` of a table, and what was done to make them.
 
-    Columns of numbers are features, in their order. A column of text that has one word for each number of the label,
-    and another word for each other number, gives the words of the labels.
+    Columns of numbers are features, in their order. Where labels are numbers, a column of text that has another word
+    for each of them gives their words.
     """
     if not source.is_file():
         raise InputError(f"{source} is not a file, but a pipe or similar; copy it to a file first")
