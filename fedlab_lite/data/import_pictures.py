@@ -159,7 +159,7 @@ def _header(path: Path, label: str, part: str, counts: Counter[str]) -> Picture:
             counts["turned, as EXIF says"] += 1
         if getattr(image, "n_frames", 1) > 1:
             counts["of several frames or pages, the first was taken"] += 1
-        if any(";16" in str(tile[3]) for tile in image.tile) and kind == "uint8":
+        if any(";16" in str(tile) for tile in image.tile) and kind == "uint8":
             counts["colours of 16 bits, of which the upper 8 were taken"] += 1
         grey = image.mode in ("1", "L", "LA", "La") or kind != "uint8"
         return Picture(path, label, part, (width, height) if on_its_side else (height, width), kind, grey)
@@ -182,7 +182,7 @@ def _pixels(picture: Picture, size: tuple[int, int] | None, kind: np.dtype, grey
                 image = image.convert("L" if grey else "RGB")
             elif size is not None:
                 image = Image.fromarray(np.asarray(image).astype(np.float32))
-            low, high = np.min(image), np.max(image)
+            low, high = np.min(np.asarray(image)), np.max(np.asarray(image))
             image = image if size is None else image.resize(size[::-1])
         except Exception as error:  # a damaged file
             raise InputError(f"{picture.path} cannot be read as an image: {error}") from error

@@ -69,10 +69,9 @@ def wrong_rows(x: np.ndarray, y: np.ndarray, num_classes: int | None = None, par
     if x.dtype.kind not in "fiub" or x.dtype.itemsize > 8:
         wrong.append(f"{x_name} is {x.dtype}; convert it to uint8 pixels or float32")
     elif x.dtype.itemsize == 8 and not wrong:
-        kind = np.float32 if x.dtype.kind == "f" else np.int32
-        limits = np.finfo(kind) if x.dtype.kind == "f" else np.iinfo(kind)
+        limits = np.finfo(np.float32) if x.dtype.kind == "f" else np.iinfo(np.int32)
         if beyond := [value for value in (x.min(), x.max()) if not limits.min <= value <= limits.max]:
-            wrong.append(f"{x_name} holds {beyond[0]:g}, beyond {kind.__name__}, in which it is used; rescale it")
+            wrong.append(f"{x_name} holds {beyond[0]:g}, beyond {limits.dtype}, in which it is used; rescale it")
     if y.dtype.kind not in "iu":
         wrong.append(f"{y_name} is {y.dtype}, but labels are whole numbers; {_NUMBERED}")
     elif y.min() < 0 or y.max() > _LAST or (num_classes and y.max() >= num_classes):

@@ -78,19 +78,20 @@ def save(
             f"clients of {name} answer with more than one model's parameters, which `save` does not keep; train "
             "another algorithm, such as FedPer or Ditto"
         )
+    inputs: dict[str, Any] = {"shape": model.input_shape, "dtype": str(data.x.dtype)}
+    inputs["scaling"] = PIXELS if data.x.dtype == np.uint8 else AS_GIVEN
+    if data.x_range is not None:
+        inputs |= {"scaling": RANGED, "range": data.x_range}
     about = {
         "format": FORMAT,
         "package_version": fedlab_lite.__version__,
         "algorithm": {"name": name} | _numbers(algorithm),
         "network": {"name": model.name, "class": model.module.__name__, "options": dict(model.options)},
-        "inputs": {"shape": model.input_shape, "dtype": str(data.x.dtype)},
+        "inputs": inputs,
         "labels": {"number": model.num_classes, "words": data.label_words},
         "clients": {"number": problem.num_clients, "names": data.client_names},
         "data": data.source,
     }
-    about["inputs"]["scaling"] = PIXELS if data.x.dtype == np.uint8 else AS_GIVEN
-    if data.x_range is not None:
-        about["inputs"] |= {"scaling": RANGED, "range": data.x_range}
     wrong = InputError(f"`state` has no models of seed {seed}; pass the state that fl.train or fl.final_state returned")
     if any(leaf.shape[:1] <= (seed,) for leaf in jax.tree.leaves(state)):
         raise wrong
@@ -172,10 +173,7 @@ class SavedModel:
         return np.array(words)[labels] if words else labels
 
     def scaled(self, x: Any) -> np.ndarray:
-        """The rows `x [n, ...]`, in the numbers of the data's file, as `predict` takes them: by the file's `x_range`.
-
-        Raises: `InputError` for rows of another shape, and for pixels beyond the range.
-        """
+        """The rows `x [n, ...]`, in the numbers of the data's file, as `predict` takes them; see `like_training`."""
         x, inputs = np.asarray(x), self.about["inputs"]
         if "range" not in inputs:
             return x
@@ -185,8 +183,8 @@ class SavedModel:
         """The probability of each class for each row of `x [n, ...]`: `[n, classes]`, for text `[n, length, classes]`.
 
         Args:
-          x: rows as in training. Pixels are uint8 where they were uint8 there; the network scales them. Rows of a file
-            with an `x_range` were scaled when they were read, so new rows go through `scaled` first.
+          x: rows as in training. Pixels are uint8 where they were uint8 there; the network scales them. Where the file
+            had an `x_range`, new rows go through `scaled` first.
           client: whose model answers: a client's number, or its name as text. None: the model that all share.
 
         Raises: `InputError` for rows of another shape or type, for an unknown client, and for no client where each has
