@@ -17,7 +17,7 @@ EACH_CORE := -n auto --dist worksteal
 QUICKLY = XLA_FLAGS="--xla_backend_optimization_level=0 --xla_cpu_parallel_codegen_split_count=1 \
   $(if $(shell ls -d $(BIN)/../lib/*/site-packages/jaxlib-0.10.*),--xla_cpu_use_fusion_emitters=false)"
 
-.PHONY: reproduce test check lint bench attack figures book clean
+.PHONY: reproduce test check lint bench attack browser figures book clean
 
 reproduce: $(NOTEBOOKS)  ## the headline notebook of each paper on the embedded data, then one line per claim
 	@$(FEDLAB) run --headline
@@ -41,6 +41,9 @@ bench: $(READY)  ## speed: ours, the limits and, where the extra `bench` is inst
 
 attack: $(READY)  ## kills, damaged files, full disks, two writers, bad input: a table of the outcomes, in ten minutes
 	$(BIN)/python tests/attack.py
+
+browser: $(READY)  ## Run All on the notebooks of two papers in JupyterLab in Chromium; needs the extra `browser`
+	$(BIN)/python -m pytest -rs tests/browser/run_all.py $(BROWSER)
 
 figures: $(READY)  ## every committed figure again from the runs behind it, without training
 	$(FEDLAB) run --committed --stored --commit --jobs 2

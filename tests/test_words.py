@@ -65,6 +65,20 @@ def test_long_sentences_are_found_where_they_have_to_be_short():
     assert [words.words(each) for each in words.sentences(text)][2:] == [5, 1, 3]
 
 
+def test_a_formula_on_its_own_lines_ends_a_sentence():
+    long = "word " * 24
+    assert not words.wrong(f"{long}is\n$$x = y .$$\n{long}end.", short=True)
+    assert len(words.wrong(f"{long}is $x$ and\n$$x = y .$$\n", short=True)) == 1
+
+
+def test_the_texts_of_lessons_need_short_sentences(tmp_path):
+    for folder, found in (("learn", [True]), ("fedeq", [False])):
+        file = tmp_path / folder / "a.ipynb"
+        file.parent.mkdir()
+        file.write_text('{"cells": [{"cell_type": "markdown", "source": ["a text"]}]}')
+        assert [short for *_, short in words.of_notebook(file)] == found
+
+
 CODE = '''
 def f():
     """Say it.

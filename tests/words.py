@@ -3,7 +3,8 @@
     python tests/words.py   # prints what was found, with file and line; `make lint` runs it
 
 It reads docstrings, comments and messages of the package, docstrings and comments of the tests, comments, titles and
-claims of TOML files, pages, and the notebooks. It does not read quotations of a paper, or text that is generated.
+claims of TOML files, pages, and the notebooks. Of the notebooks only the lessons' texts need short sentences. It does
+not read quotations of a paper, or text that is generated.
 """
 
 import ast
@@ -111,7 +112,7 @@ def of_notebook(file: Path) -> Iterator[Text]:
     for number, cell in enumerate(json.loads(file.read_text())["cells"]):
         source = "".join(cell["source"])
         if cell["cell_type"] == "markdown":
-            yield from ((number, text, False) for _, text, _ in of_page(source))
+            yield from ((number, text, file.parent.name == "learn") for _, text, _ in of_page(source))
         elif file.stem not in OLDER:
             yield from ((number, text, False) for _, text, _ in of_python(source))
 
@@ -129,13 +130,15 @@ def texts(file: Path) -> Iterator[Text]:
 def sentences(text: str) -> Iterator[str]:
     """The sentences of a text: entries of lists and cells of tables are sentences of their own."""
     text = re.sub(r"!?\[([^\]]*)\](\([^)]*\)|\[[^\]]*\])", r"\1", text)
+    text = re.sub(r"\$\$.*?\$\$", "\n\n", text, flags=re.DOTALL)  # a formula in a line of its own ends a sentence
     for entry in re.split(r"\n\s*\n|\n(?=\s*(?:[-*|#]|\d+\.) ?)|(?<=.)\|", text):
         yield from re.split(r"(?<=[.!?:;])[\"”)*]*\s+(?=\W*[A-Z])|(?<=[.!?])\s", " ".join(entry.split()))
 
 
 def prose(docstring: str) -> str:
     """A docstring without examples, tables and formulas; each argument is a paragraph."""
-    text = re.sub(r"^( *)>>>.*(\n\1\S.*)*|^examples:(\n .*)*|\\\[[^]]*\\\]", "", docstring, flags=re.MULTILINE)
+    examples = r"^( *)>>>.*(\n\1\S.*)*|^examples:(\n .*)*|^( *)\.\. math::(\n\4 .*)*"  # and formulas
+    text = re.sub(examples, "", docstring, flags=re.MULTILINE)
     text = re.sub(r"(?<=\n\n)(    .*(\n|$))+", "", text)
     return re.sub(r"^(?= {0,2}\w+(, \w+)*: ?)", "\n", text, flags=re.MULTILINE)
 

@@ -28,6 +28,7 @@ from fedlab_lite.algorithms.fedrep import FedRep
 from fedlab_lite.algorithms.fedrod import FedRoD
 from fedlab_lite.algorithms.knn_per import KNNPer
 from fedlab_lite.algorithms.local import Local
+from fedlab_lite.algorithms.parts import fedopt
 from fedlab_lite.engine import Algorithm, optimizers_of
 from fedlab_lite.util import choose
 from fedlab_lite.util.fields import Allowed, checked, rules_of

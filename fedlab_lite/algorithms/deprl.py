@@ -45,6 +45,7 @@ class DePRL(parts.PartialPersonalisation):
     start: str = one_of("different", "same")  # 'different' or the 'same' heads of the workers at the start
     measures: str = one_of("consensus", "theorem")  # monitored: consensus; or M(k) of the theorem as well
 
+    join_version: ClassVar[int] = 2
     needs_all_clients: ClassVar[bool] = True
     owned: ClassVar[tuple[str, ...]] = ("thetas", "trained", "heads")
     step_sizes: ClassVar[tuple[str, ...]] = ("lr", "head_lr")

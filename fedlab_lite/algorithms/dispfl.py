@@ -15,6 +15,7 @@ from jax.custom_batching import sequential_vmap
 
 from fedlab_lite.algorithms.parts import Decentralised, project_all, random_batch
 from fedlab_lite.engine import ClientData, Models, Problem, RoundContext, mix
+from fedlab_lite.util import InputError
 from fedlab_lite.util.fields import one_of, ranged
 
 PRUNE = 0.5  # a, share of a mask that the first round renews
@@ -25,8 +26,8 @@ class DisPFL(Decentralised):
     """One sparse model per client: w_i under the client's own mask m_i, with one constant density for all clients.
 
     In a round, each number of w_i becomes its mean over the client and those neighbours whose mask has the number,
-    under the mask m_i. Then comes local training under the mask. Then the smallest of |w_i| leave the mask and as many
-    others join it. Their share falls with the cosine of the round. A number that is in no mask starts at 0.
+    under the mask m_i. Then comes local training under the mask. Then the smallest of `|w_i|` leave the mask and as
+    many others join it. Their share falls with the cosine of the round. A number that is in no mask starts at 0.
 
     The message carries the mask of the training: one bit per number, besides the numbers that the mask keeps. Biases
     have masks like all other arrays.
@@ -35,6 +36,10 @@ class DisPFL(Decentralised):
     projected where the model has a constraint set.
 
     A newcomer starts at the mean of all w_i and trains without a mask (the paper has no newcomers).
+
+    An array keeps the whole part of its share of numbers, as in its code. So a model may keep one number less per array
+    than its density says. Masks are exact and depend on the client's rows. Therefore a channel with noise, which
+    promises privacy, is refused.
     """
 
     epochs: int = ranged(5, 1)  # passes over the client's rows per round
@@ -44,11 +49,20 @@ class DisPFL(Decentralised):
 
     owned: ClassVar[tuple[str, ...]] = ("client_params", "masks", "next_masks")
 
+    def check(self, problem: Problem) -> None:
+        super().check(problem)
+        if problem.channel is not None and problem.channel.noise:
+            raise InputError(
+                "DisPFL sends its masks without noise, and they depend on the client's rows, so noise on its numbers "
+                "protects nothing; leave message_noise out, or use another algorithm"
+            )
+
     def kept(self, params: Any) -> Any:
         """The number of entries that a mask keeps of each array; `params` are one model's, or their shapes."""
         leaves, structure = jax.tree.flatten(params)
         shares = erk([leaf.shape for leaf in leaves], self.density)
-        counts = [max(1, int(share * leaf.size)) for share, leaf in zip(shares, leaves, strict=True)]
+        # rounding may have left a share just below the one that it stands for: 29.999999 are 30
+        counts = [max(1, math.floor(round(share * leaf.size, 6))) for share, leaf in zip(shares, leaves, strict=True)]
         return jax.tree.unflatten(structure, counts)
 
     def init(self, problem: Problem, key: jax.Array) -> dict:
@@ -121,7 +135,7 @@ class DisPFL(Decentralised):
 def random_bits(key: jax.Array, params: Any) -> Any:
     """Random unsigned integers in the params' shapes."""
     keys = optax.tree.split_key_like(key, params)
-    return jax.tree.map(lambda key, leaf: jax.random.bits(key, leaf.shape), keys, params)
+    return jax.tree.map(lambda key, leaf: jax.random.bits(key, leaf.shape, jnp.uint32), keys, params)
 
 
 def _size(leaf: jax.Array) -> jax.Array:

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import optax
 
 from fedlab_lite.algorithms.parts import PartialPersonalisation, features_of, server_step
-from fedlab_lite.engine import Batch, ClientData, Problem, RoundContext, in_chunks
+from fedlab_lite.engine import Batch, ClientData, Problem, RoundContext, average, in_chunks
 from fedlab_lite.nn import Gaussian
 from fedlab_lite.util import InputError
 from fedlab_lite.util.fields import ranged
@@ -97,14 +97,16 @@ class FedCR(PartialPersonalisation):
         theta, prior = problem.downlink((state["theta"], state["prior"]))
         own = problem.take(state["heads"], at)
         sent, heads = self.for_cohort(problem, self.client_update, at, own, shared=(theta, prior))
-        equal = jnp.ones(at.cohort.shape)
-        mean, weights = problem.uplink(at, sent, equal), problem.weights(at, equal)
+        sent, weights = problem.transmit(at, sent), problem.weights(at, jnp.ones(at.cohort.shape))
+        change = average(sent.pop("theta"), weights, order=at.order())
         # r_y <- N(0, I) times the product over clients; a class without rows in the round keeps its r_y
-        precision, weighted = (weights.sum() * mean[name] for name in ("precision", "weighted"))
+        arrived = (weights > 0).astype(jnp.float32)  # each product counts once, whatever the client's weight
+        products = average(sent, arrived, order=at.order())
+        precision, weighted = (arrived.sum() * products[name] for name in ("precision", "weighted"))
         precision = jnp.maximum(precision, 0)  # a channel's noise may have made it negative
         new = Gaussian(weighted / (1 + precision), 1 / jnp.sqrt(1 + precision))
         shown = jnp.any(precision > 0, axis=1, keepdims=True)
-        theta, server = server_step(self, problem, at, state, theta, mean["theta"])
+        theta, server = server_step(self, problem, at, state, theta, change)
         prior = jax.tree.map(lambda old, new: jnp.where(shown, new, old), prior, new)
         heads = problem.put(state["heads"], at, heads)
         return state | server | {"theta": problem.model.project(theta), "heads": heads, "prior": prior}

@@ -67,7 +67,9 @@ class FeDEQ(PartialPersonalisation):
             "duals": problem.for_clients(draw, jnp.arange(problem.num_clients)),
         }
         if self.server == "argmin":  # line 4 for t = 0
-            multipliers = jax.jit(average)(state["duals"], jnp.ones(problem.num_clients))  # one program
+            equal = jnp.ones(problem.num_clients)
+            weights = equal if problem.weight is None else jnp.asarray(problem.weight)
+            multipliers = jax.jit(average)(state["duals"], weights)  # one program
             state["mean"] = optax.tree.add_scale(state["theta"], 1 / self.rho, multipliers)
             state["theta"] = problem.model.project(state["mean"])
         return state

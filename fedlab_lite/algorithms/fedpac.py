@@ -60,6 +60,7 @@ class FedPAC(PartialPersonalisation):
     penalty: float = ranged(1.0, 0)  # lambda, of the mean squared distance from features to prototypes
     server_optimizer: optax.GradientTransformation | None = None  # the server's step; None: add the mean change
 
+    join_version: ClassVar[int] = 2
     step_sizes: ClassVar[tuple[str, ...]] = ("lr", "head_lr")
 
     def check(self, problem: Problem) -> None:

@@ -70,12 +70,12 @@ class KNNPer(FedAvg):
     mix: float = ranged(0.5, 0, 1)  # lambda, weight of the neighbours
 
     def check(self, problem: Problem) -> None:
-        least = int(np.min(problem.data.size))
-        if self.k > least:
-            raise InputError(
-                f"k = {self.k} neighbours, but client {int(np.argmin(problem.data.size))} has {least} training rows; "
-                "use a smaller k, or clients with more data"
-            )
+        for kind, data in (("client", problem.data), ("newcomer", problem.newcomers)):
+            if data is not None and self.k > np.min(data.size):
+                raise InputError(
+                    f"k = {self.k} neighbours, but {kind} {int(np.argmin(data.size))} has {int(np.min(data.size))} "
+                    "training rows; use a smaller k, or clients with more data"
+                )
 
     def predictor(self) -> Callable:
         return NearestNeighbours(self.k, self.mix)

@@ -4,7 +4,9 @@ import argparse
 from pathlib import Path
 from typing import NamedTuple
 
-from fedlab_lite.data import import_tables, npz, sources, which
+import numpy as np
+
+from fedlab_lite.data import importing, npz, ranges, sources, which
 from fedlab_lite.data.pool import Pool
 from fedlab_lite.util import CorruptFileError, InputError, choose, data_dir
 from fedlab_lite.util.text import say
@@ -66,9 +68,16 @@ def data_check(args: argparse.Namespace) -> None:
     pool = npz.read(Path(args.name) if args.name.endswith(".npz") else npz.own_file(args.name))
     x = pool.x_train
     _show(args.name, pool)
-    say(f"{pool.task}; x runs from {x.min():g} to {x.max():g}")
-    if x.dtype == "uint8" and x.max() < 128:
-        say("networks divide uint8 by 255, so these images would be dark; multiply them, or convert them to floats")
+    if pool.feature_names:
+        say(f"features: {', '.join(pool.feature_names[:20])}{', ...' * (len(pool.feature_names) > 20)}")
+    seen = "networks see " + ("x / 255, 0 to 1" if x.dtype == "uint8" else f"{x.min():g} to {x.max():g}")
+    if pool.x_range is None:
+        say(f"{pool.task}; x runs from {x.min():g} to {x.max():g}; {seen}")
+    else:
+        kind = "by its pixels' range" if np.ndim(pool.x_range) == 1 else "by a mean and a deviation per column"
+        say(f"{pool.task}; x is scaled {kind} (x_range in the file); {seen}")
+    for words in ranges.judged((x, pool.x_test), pool.feature_names):
+        say(f"warning: {words}")
 
 
 def _show(what: object, pool: Pool) -> None:
@@ -79,11 +88,16 @@ def _show(what: object, pool: Pool) -> None:
 
 
 def data_import(args: argparse.Namespace) -> None:
-    source = Path(args.name)
-    output = args.output or npz.own_file(source.stem)
-    options = {name: getattr(args, name) for name in ("label", "owner", "split", "test_fraction", "size")}
-    _show(output, import_tables.import_data(source, output, **options))
-    say(f"in {data_dir()} (FEDLAB_DATA) it is a data set with this name: -p dataset {output.stem}")
+    names = ("label", "owner", "split", "drop", "test_fraction", "size", "pixel_range", "standardise")
+    options = {name: getattr(args, name) for name in names}
+    path, pool, said = importing.import_data(Path(args.name), args.output, **options)
+    _show(path, pool)
+    for words in said:
+        say(words)
+    if path == npz.own_file(path.stem):
+        say(f"it is a data set of this name: -p dataset {path.stem}")
+    else:
+        say(f"in {data_dir()} (FEDLAB_DATA) it is a data set of its name: -p dataset {path.stem}")
 
 
 def _size(text: str) -> tuple[int, int]:
@@ -100,13 +114,20 @@ def add_arguments(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("action", choices=("status", "fetch", "check", "import"))
     sub.add_argument("name", nargs="?", metavar="NAME|FILE", help="data set; .npz (check); table or folder (import)")
     about = (
-        "A .csv or .parquet with one row per sample, or a folder with one folder of images per class (or train/ and "
-        "test/ with such folders), becomes NAME.npz: x_train, y_train, x_test, y_test, label_words, owners if known."
+        "A table (.csv, .tsv, .csv.gz, .parquet) with one row per sample, a folder with one folder of images per class "
+        "(or train/ and test/ with such folders), or arrays (.npz) of MedMNIST, Keras or torchvision become NAME.npz. "
+        "It says each conversion."
     )
     group = sub.add_argument_group("import", about)
     group.add_argument("--output", type=Path, metavar="NAME.npz", help="file to write (default: in FEDLAB_DATA)")
     group.add_argument("--label", default="label", metavar="COLUMN", help="column of the class (default: label)")
     group.add_argument("--owner", metavar="COLUMN", help="column of the owner of each row, for partition 'natural'")
     group.add_argument("--split", metavar="COLUMN", help="column of a table: train or test (default: drawn at random)")
+    drop = {"nargs": "+", "action": "extend", "default": [], "metavar": "COLUMN"}
+    group.add_argument("--drop", **drop, help="columns of a table to leave out")
     group.add_argument("--test-fraction", type=float, default=0.2, metavar="F", help="rows to test on (default: 0.2)")
     group.add_argument("--size", type=_size, metavar="N|HxW", help="size to which images are resized")
+    limits = {"type": float, "nargs": 2, "metavar": ("LOW", "HIGH"), "dest": "pixel_range"}
+    group.add_argument("--range", **limits, help="black and white of the pixels: networks see them as 0 and 1")
+    whole = "columns of a table: networks see them with mean 0 and deviation 1"
+    group.add_argument("--standardise", action="store_true", help=whole)

@@ -17,7 +17,7 @@ from fedlab_lite.util import InputError, choose, sha256_of_arrays
 
 Pair = tuple[np.ndarray, np.ndarray]  # x and y of one client
 _ARRAYS = ("x", "y", "size", "test_x", "test_y", "test_size", "shared_x", "budget")
-_STATIC = ("name", "source", "num_classes", "task", "label_words", "client_names")
+_STATIC = ("name", "source", "num_classes", "task", "label_words", "client_names", "x_range")
 
 
 @partial(jax.tree_util.register_dataclass, data_fields=_ARRAYS, meta_fields=_STATIC)
@@ -51,6 +51,7 @@ class Federated:
     budget: np.ndarray | None = None  # [clients] int32, solver iterations that each client can afford; None: no limit
     label_words: tuple[str, ...] = ()  # the word for each label 0, 1, ...; (): not known
     client_names: tuple[str, ...] = ()  # the recorded owner of each client's rows; (): not known
+    x_range: tuple | None = None  # what is 0 and what is 1 in x in the file, where x was scaled (see `ranges`)
 
     def __repr__(self) -> str:
         rows = f"{self.num_clients} clients, rows of shape {self.input_shape}"
@@ -217,8 +218,9 @@ def _check(whose: str, x: np.ndarray, y: np.ndarray, form: tuple[str, str], num_
 
 
 def _narrow(array: np.ndarray) -> np.ndarray:
-    """Convert 64-bit numbers to 32 bits, JAX's default; return other arrays unchanged."""
-    return array.astype({"f8": np.float32, "i8": np.int32, "u8": np.uint32}.get(array.dtype.str[1:], array.dtype))
+    """Convert 64-bit numbers to 32 bits, JAX's default, and others to this machine's byte order."""
+    narrow = {"f8": np.float32, "i8": np.int32, "u8": np.uint32}
+    return array.astype(narrow.get(array.dtype.str[1:], array.dtype.newbyteorder("=")))
 
 
 def _pad(part: list[Pair]) -> tuple[np.ndarray | Rows, np.ndarray, np.ndarray]:

@@ -1,12 +1,13 @@
 """`federated(...)`: load a data set by name or take arrays, divide the rows among clients and stack the result."""
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Annotated, Any
 
 import numpy as np
 
-from fedlab_lite.data import motion, roles, synthetic, which
+from fedlab_lite.data import motion, ranges, roles, synthetic, which
 from fedlab_lite.data.container import Federated
 from fedlab_lite.data.partition import apportion, by_class_cycle, by_label, dirichlet, iid, natural
 from fedlab_lite.data.partition_deprl import dirichlet_capped
@@ -111,6 +112,9 @@ def federated(
     if by_name:
         users = num_clients if partition == "natural" else motion.NUM_USERS
         pool = _load(dataset, num_clients, users, train_size and train_size + shared_size, test_size, seed)
+    parts = pool.x_train, pool.x_test
+    if pool.source.startswith("own ") and pool.task == "classification" and ranges.far(parts):
+        warnings.warn(f"{name}: {'; '.join(ranges.judged(parts, pool.feature_names))}", stacklevel=3)
     shared_x, client_names = None, []
     if partition == "natural":
         train, test, client_names = _by_owner(pool, num_clients, train_size, test_size, seed=seed)
@@ -147,7 +151,8 @@ def federated(
     rows = [[(x[i], y[i]) for i in part] for x, y, part in parts]
     about = {"name": name, "source": pool.source, "num_classes": pool.num_classes, "task": pool.task}
     data = Federated.stack(*rows, **about, shared_x=shared_x, common_test=common_test)
-    return replace(data, label_words=pool.label_words, client_names=tuple(client_names))
+    names = {"label_words": pool.label_words, "client_names": tuple(client_names), "x_range": pool.x_range}
+    return replace(data, **names)
 
 
 def _seven_to_three(num_clients: int, train_size: int | None, test_size: int | None) -> tuple[int | None, int | None]:

@@ -11,6 +11,7 @@ from fedlab_lite.util.fields import Share, checks_arguments
 
 TASKS = ("classification", "next_character")  # what y is: a label, or one id per position
 _ARRAYS = ("owner_test", "owner_train", "x_test", "x_train", "y_test", "y_train")
+_LAST = 2**31 - 1  # labels are int32
 _NUMBERED = "number the classes 0, 1, ... (numpy.unique(y, return_inverse=True)[1] does)"
 
 
@@ -19,6 +20,8 @@ class Pool(NamedTuple):
 
     `task` is one of `TASKS`; for 'next_character' x and y are `[n, length]`, and 0 is padding. `owner_train [n]` and
     `owner_test` say who made each sample, and `label_words` the word for each label, where this was recorded.
+    `feature_names` has the columns of a table. `x_range` has the numbers that became 0 and 1 when the rows were read
+    (see `ranges`).
     """
 
     x_train: np.ndarray
@@ -32,6 +35,8 @@ class Pool(NamedTuple):
     owner_train: np.ndarray | None = None
     owner_test: np.ndarray | None = None
     label_words: tuple[str, ...] = ()
+    feature_names: tuple[str, ...] = ()
+    x_range: tuple | None = None
 
     def digest(self) -> str:
         """The SHA-256 (hex) of the arrays."""
@@ -61,12 +66,16 @@ def wrong_rows(x: np.ndarray, y: np.ndarray, num_classes: int | None = None, par
     if x.dtype.kind == "f" and not np.isfinite(x).all():
         row = int(np.argwhere(~np.isfinite(x))[0, 0])
         wrong.append(f"row {row} of {x_name} holds NaN or infinity; remove or repair it")
-    if x.dtype.kind not in "fiub":
-        wrong.append(f"{x_name} is {x.dtype}; convert it to uint8 pixels or floats")
+    if x.dtype.kind not in "fiub" or x.dtype.itemsize > 8:
+        wrong.append(f"{x_name} is {x.dtype}; convert it to uint8 pixels or float32")
+    elif x.dtype.itemsize == 8 and not wrong:
+        limits = np.finfo(np.float32) if x.dtype.kind == "f" else np.iinfo(np.int32)
+        if beyond := [value for value in (x.min(), x.max()) if not limits.min <= value <= limits.max]:
+            wrong.append(f"{x_name} holds {beyond[0]:g}, beyond {limits.dtype}, in which it is used; rescale it")
     if y.dtype.kind not in "iu":
         wrong.append(f"{y_name} is {y.dtype}, but labels are whole numbers; {_NUMBERED}")
-    elif y.min() < 0 or (num_classes and y.max() >= num_classes):
-        last = num_classes - 1 if num_classes else "the number of classes - 1"
+    elif y.min() < 0 or y.max() > _LAST or (num_classes and y.max() >= num_classes):
+        last = num_classes - 1 if num_classes else f"the number of classes - 1 (at most {_LAST})"
         found = f"{y_name} runs from {y.min()} to {y.max()}"
         wrong.append(f"{found}, but must lie in 0 ... {last}; renumber the classes, or set the right num_classes")
     return wrong
@@ -86,6 +95,24 @@ def wrong_classes(y: np.ndarray, name: str = "y", known: bool = False) -> list[s
     some = ", ".join(map(str, classes[:5])) + ", ..." * (len(classes) > 5)
     missing = int(np.argmax(classes != np.arange(len(classes))))
     return [f"the labels {name} are {some}, and no row has {missing}; {_NUMBERED} without gaps, or set num_classes"]
+
+
+def wrong_ids(x: np.ndarray, y: np.ndarray, num_classes: int | None = None) -> list[str]:
+    """List what is wrong with the ids of a text, `x` and `y [n, length]`.
+
+    >>> wrong_ids(np.array([[0, 9]]), np.array([[1, 1]]))
+    ['x has the id 9, but y at most 1; number the ids of x and y alike, 0 to num_classes - 1']
+    """
+    last = int(y.max()) if num_classes is None else num_classes - 1
+    if x.dtype.kind not in "iu" or x.min() < 0:
+        return ["x of a text holds ids: whole numbers from 0"]
+    if num_classes is None and last > max(1000, 100 * len(np.unique(y))):
+        some = f"the ids run to {last}, but only {len(np.unique(y))} of them occur"
+        return [f"{some}, and a network has an output for each; number them 0, 1, ... without gaps, or set num_classes"]
+    if x.max() > last:
+        alike = "number the ids of x and y alike, 0 to num_classes - 1"
+        return [f"x has the id {x.max()}, but y at most {last}; {alike}"]
+    return []
 
 
 def wrong_words(words: Sequence[str], num_classes: int, name: str = "label_words") -> list[str]:
@@ -138,8 +165,9 @@ def pool_of_arrays(
         raise InputError(f"{name}: y is missing; call federated(x, y, owners=...), or pass a data set's name")
     x, y = np.asarray(x), np.asarray(y)
     wrong = wrong_rows(x, y, num_classes)
-    if not wrong and task == "classification":
-        wrong = wrong_classes(y, known=num_classes is not None)
+    if not wrong:
+        known = num_classes is not None
+        wrong = wrong_classes(y, known=known) if task == "classification" else wrong_ids(x, y, num_classes)
     if not wrong and label_words:
         wrong = wrong_words(label_words, num_classes or int(y.max()) + 1)
     if not wrong and owners is not None:

@@ -4,6 +4,6 @@ Of the rest of the package it imports only `util`.
 """
 
 from fedlab_lite.deq.driver import Solution
-from fedlab_lite.deq.implicit import GRADIENTS, equilibrium
+from fedlab_lite.deq.implicit import GRADIENTS, adjoint_residual, equilibrium
 from fedlab_lite.deq.projection import project_linf
 from fedlab_lite.deq.solvers import SOLVERS, anderson, broyden, fixed_point

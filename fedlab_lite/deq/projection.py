@@ -10,8 +10,10 @@ from fedlab_lite.util import InputError
 def project_linf(B: Float[ArrayLike, "..."], kappa: float = 0.95, *, axis: int = 1) -> Float[Array, "n m"]:
     r"""The matrix nearest to B (Frobenius norm) whose infinity norm is at most kappa.
 
-    \[ \min_A \tfrac12 \|A - B\|_F^2 \quad \text{s.t.} \quad \|A\|_\infty = \max_i \sum_j |A_{ij}| \le \kappa. \]
-    It consists of one projection onto an l1 ball per row, A_ij = sign(B_ij) max(|B_ij| - t_i, 0). A row inside the
+    .. math::
+      \min_A \tfrac12 \|A - B\|_F^2 \quad \text{s.t.} \quad \|A\|_\infty = \max_i \sum_j |A_{ij}| \le \kappa.
+
+    It consists of one projection onto an l1 ball per row, `A_ij = sign(B_ij) max(|B_ij| - t_i, 0)`. A row inside the
     ball has t_i = 0 and stays bit for bit the same. Newton's method on t_i (Michelot 1986) rises from 0 to the exact
     threshold in a few passes. It replaces the paper's bisection. The sort of `optax.projections.projection_l1_ball`
     gives the same result and takes 25 times as long on a CPU. Row sums equal kappa up to its own rounding, for any size

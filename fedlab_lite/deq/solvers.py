@@ -104,8 +104,11 @@ def anderson(
     r"""Solve z = f(z) by Anderson acceleration: mix the last m evaluations so that the mixed residual is smallest.
 
     With g_i = f(z_i) - z_i over the last m iterates,
-    \[ \alpha = \arg\min_{\sum \alpha_i = 1} \|\sum_i \alpha_i g_i\|^2, \qquad
-       z_{k+1} = \sum_i \alpha_i (z_i + \beta g_i). \]
+
+    .. math::
+      \alpha = \arg\min_{\sum \alpha_i = 1} \|\sum_i \alpha_i g_i\|^2, \qquad
+      z_{k+1} = \sum_i \alpha_i (z_i + \beta g_i).
+
     For a linear f it is equivalent to GMRES(m). With m = 1 and beta = 1 it is plain iteration.
 
     Args:
@@ -161,8 +164,9 @@ def broyden(
 
     The inverse Jacobian is stored as -I plus at most `memory` rank-one terms.
 
-    \[ z_{k+1} = z_k - H_k g_k, \qquad H_{k+1} = H_k + \frac{(\Delta z - H_k \Delta g)\, \Delta z^T H_k}
-       {\Delta z^T H_k \Delta g}, \qquad H_0 = -I. \]
+    .. math::
+      z_{k+1} = z_k - H_k g_k, \qquad H_{k+1} = H_k + \frac{(\Delta z - H_k \Delta g)\, \Delta z^T H_k}
+      {\Delta z^T H_k \Delta g}, \qquad H_0 = -I.
 
     Args:
       f, z0, tol, max_iter, budget: as in `fixed_point`.

@@ -68,6 +68,7 @@ class Algorithm(ABC):
     optimizer: optax.GradientTransformation | None = None  # used for all local training, in place of SGD
 
     version: ClassVar[int] = 2  # of its numerics: part of every run's name
+    join_version: ClassVar[int] = 1  # of its newcomers' numerics: part of the names of runs with newcomers
     needs_all_clients: ClassVar[bool] = False  # in each round
     owned: ClassVar[tuple[str, ...]] = ()  # entries of the state that belong to the clients
     step_sizes: ClassVar[tuple[str, ...]] = ("lr",)  # what `lr_decay` applies to

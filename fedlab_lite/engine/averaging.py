@@ -129,7 +129,7 @@ def check_mixing(matrix: Shaped[ArrayLike, "..."] | Sequence, *, doubly: bool = 
 
 
 def spectral_gap(matrix: Shaped[ArrayLike, "..."] | Sequence) -> float:
-    """The spectral gap of a mixing matrix `[N, N]`: 1 - the second largest |eigenvalue|.
+    """The spectral gap of a mixing matrix `[N, N]`: `1 - the second largest |eigenvalue|`.
 
     A gap of 0 never reaches consensus; a gap of 1 reaches it in one round. The disagreement of the clients shrinks like
     (1 - gap)^rounds. D^-1 A has the gap 0 on a bipartite graph, where its least eigenvalue is -1. Exact to about 1e-6.

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -11,6 +12,7 @@ import numpy as np
 from fedlab_lite.engine.devices import to_host
 from fedlab_lite.engine.evaluation import evaluate
 from fedlab_lite.engine.problem import Problem
+from fedlab_lite.util.jax_setup import joined
 
 
 def over(fn: Callable, number: int) -> Callable:
@@ -108,6 +110,13 @@ class Progress:
     metrics: dict[str, np.ndarray] = field(default_factory=dict)  # [E]
     client_curves: np.ndarray | None = None  # [E, clients]
     finite: bool = True
+    made: dict[str, Any] = field(default_factory=dict)  # what computed, see `jax_setup.describe_machine`
+    trajectories_at_once: int = 1
+
+    def computed_by(self, here: dict[str, Any], trajectories_at_once: int) -> None:
+        """Note what computes from now on, beside what computed before an interruption."""
+        self.made = joined([self.made, here])
+        self.trajectories_at_once = max(self.trajectories_at_once, trajectories_at_once)
 
     def add(self, index: int, curves: dict, clients: np.ndarray, finite: np.ndarray) -> None:
         self.rounds = np.append(self.rounds, np.int32(index))

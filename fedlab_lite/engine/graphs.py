@@ -9,7 +9,7 @@ Each graph has three mixing matrices:
 networkx is imported where it is used.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,6 +17,7 @@ import jax
 import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Float, Integer, Shaped
 
+from fedlab_lite.engine.edges import edges_of
 from fedlab_lite.engine.shown import draw_graph
 from fedlab_lite.util import InputError, choose
 from fedlab_lite.util.fields import Count, Probability, Seed, checks_arguments
@@ -51,18 +52,24 @@ class Graph:
 
     @classmethod
     def from_edges(cls, edges: Any, num_clients: int, *, name: str = "custom") -> "Graph":
-        """A graph from pairs of clients, or from a networkx graph whose nodes are 0 ... N-1.
+        """A graph from pairs of clients, an adjacency matrix, or a networkx graph.
 
-        Direction and repetition do not count: (0, 1), (1, 0) and both of them are one edge.
+        Direction and repetition do not count: (0, 1), (1, 0) and both of them are one edge. Nodes of networkx that are
+        not whole numbers (words, pairs) become clients 0 ... N-1 in the order of `graph.nodes`.
 
         Args:
-          edges: an iterable of pairs of integers, an array `[edges, 2]`, or a networkx graph.
+          edges: an iterable of pairs of integers, an array `[edges, 2]`, a symmetric matrix `[N, N]` of 0 and 1, or a
+            networkx graph.
 
         Raises `InputError` for fewer than two clients, for edges that are not pairs of integers, for clients outside 0
-        ... N-1, for self-loops, and for a graph that is not connected; the message names a client that is not reached.
+        ... N-1, for self-loops, for weights, and for a graph that is not connected; the message names a client that is
+        not reached.
+
+        >>> Graph.from_edges([[0, 1, 0], [1, 0, 1], [0, 1, 0]], 3).degree.tolist()
+        [1.0, 2.0, 1.0]
         """
         _check_num_clients(num_clients)
-        pairs = _as_pairs(edges.edges() if hasattr(edges, "edges") else edges)
+        pairs = edges_of(edges, num_clients)
         outside = (pairs < 0) | (pairs >= num_clients)
         if outside.any():
             raise InputError(
@@ -214,19 +221,6 @@ def make_graph(
 def _check_num_clients(num_clients: int) -> None:
     if num_clients < 2:
         raise InputError(f"num_clients is {num_clients}; a graph needs at least two clients")
-
-
-def _as_pairs(edges: Iterable) -> Integer[np.ndarray, "edges 2"]:
-    edges = edges if isinstance(edges, np.ndarray) else list(edges)
-    if not len(edges):
-        return np.zeros((0, 2), int)
-    try:
-        pairs = np.asarray(edges)
-    except ValueError:  # ragged
-        pairs = np.zeros(0)
-    if pairs.ndim != 2 or pairs.shape[1] != 2 or not np.issubdtype(pairs.dtype, np.integer):
-        raise InputError(f"edges must be pairs of client numbers such as (0, 1), but the first edge is {edges[0]!r}")
-    return pairs
 
 
 def _adjacency(pairs: Integer[np.ndarray, "edges 2"], num_clients: int) -> Float[np.ndarray, "N N"]:

@@ -9,6 +9,7 @@ import numpy as np
 
 from fedlab_lite.engine.shown import card, mean_and_band, mean_and_std, numbers_in_words, svg_curve
 from fedlab_lite.util import InputError
+from fedlab_lite.util.jax_setup import joined
 
 
 @dataclass(frozen=True)
@@ -34,8 +35,9 @@ class History:
     - `constant`: the headline of the majority baseline (always predicting the commonest class; text: the commonest
       character); nan where the task has none.
     - `test_labels`: how many labels are judged: 'all', and for a typical client, 'a client'.
-    - `device`: the hardware. How it computed: `precision` of matrix products (see `fl.setup`), `executor` of clients,
-      and `clients_at_once`, where they are batched (see `engine.for_clients`).
+    - `device`, `versions` of libraries: all that had a part, where a run was interrupted. How it computed: `precision`
+      of matrix products (see `fl.setup`), `executor` of clients, and `clients_at_once`, where they are batched (see
+      `engine.for_clients`).
     - `trajectories_at_once`: how many seeds or members of a sweep one program batched. Above 1, numbers may differ in
       their last bits from those of a single one.
 
@@ -71,6 +73,11 @@ class History:
     clients_at_once: int | None = None
     trajectories_at_once: int = 1
     settings: Any = None  # the `Settings` of a run; None: `train` made it from objects
+
+    @property
+    def made(self) -> dict[str, Any]:
+        """What computed: 'device', 'precision' and 'versions'."""
+        return {"device": self.device, "precision": self.precision, "versions": self.versions}
 
     def __repr__(self) -> str:
         return f"History({self._in_words}: {self._length}{self._result})"
@@ -164,9 +171,8 @@ class History:
             client_curves=np.concatenate([part.client_curves for part in parts]),
             diverged=tuple(diverged for part in parts for diverged in part.diverged),
             seconds=round(sum(part.seconds for part in parts), 3),
-            device=", ".join(sorted({part.device for part in parts})),
-            precision=", ".join(sorted({part.precision for part in parts})),
             executor=", ".join(sorted({part.executor for part in parts})),
+            **joined([part.made for part in parts]),
             trajectories_at_once=max(part.trajectories_at_once for part in parts),
             settings=settings,
         )

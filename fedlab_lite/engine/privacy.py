@@ -15,6 +15,7 @@ _ALLOWED = {
     "delta": (float, Range(0, 1, above=True, below=True)),
     "noise_multiplier": (float, Range(0, above=True)),
     "rounds": (int, Range(1)),
+    "clients": (int | None, Range(1)),
 }
 
 
@@ -34,27 +35,33 @@ def gaussian_noise_multiplier(epsilon: float, delta: float) -> float:
     return math.sqrt(2 * math.log(1.25 / delta)) / epsilon
 
 
-def epsilon_of(noise_multiplier: float, delta: float, *, rounds: int = 1) -> float:
+def epsilon_of(noise_multiplier: float, delta: float, *, rounds: int = 1, clients: int | None = None) -> float:
     """The total epsilon of `rounds` messages with this noise, at `delta`; exact except for rounding.
 
-    Gaussian messages together are one Gaussian message with less noise. Raises `InputError`.
+    Gaussian messages together are one Gaussian message with less noise.
+
+    Args:
+      clients: how many the promise is given to. `delta` must then be below 1 / clients: a mechanism that publishes the
+        rows of one client, drawn at random, has the delta 1 / clients. None: not checked.
+
+    Raises: `InputError`.
 
     >>> round(epsilon_of(11.24, 1e-5, rounds=500), 2)
     9.93
     """
-    _check(noise_multiplier=noise_multiplier, delta=delta, rounds=rounds)
+    _check(noise_multiplier=noise_multiplier, delta=delta, rounds=rounds, clients=clients)
     return float(_accounting().get_epsilon_gaussian(noise_multiplier / math.sqrt(rounds), delta))
 
 
-def noise_multiplier_for(epsilon: float, delta: float, *, rounds: int = 1) -> float:
+def noise_multiplier_for(epsilon: float, delta: float, *, rounds: int = 1, clients: int | None = None) -> float:
     """The least noise with which `rounds` messages stay within (epsilon, delta): the inverse of `epsilon_of`.
 
-    Raises: `InputError`.
+    Args and errors: as `epsilon_of`.
 
     >>> round(noise_multiplier_for(9.93, 1e-5, rounds=500), 2)
     11.24
     """
-    _check(epsilon=epsilon, delta=delta, rounds=rounds)
+    _check(epsilon=epsilon, delta=delta, rounds=rounds, clients=clients)
     return float(_accounting().get_sigma_gaussian(epsilon, delta)) * math.sqrt(rounds)
 
 
@@ -66,6 +73,11 @@ def _accounting():
     return dp_accounting
 
 
-def _check(**values: float) -> None:
-    for name, value in values.items():
+def _check(*, delta: float, clients: int | None = None, **values: float) -> None:
+    for name, value in (values | {"delta": delta, "clients": clients}).items():
         check_value(name, value, *_ALLOWED[name])
+    if clients is not None and delta >= 1 / clients:
+        raise InputError(
+            f"delta is {delta:g}, but with {clients} clients it must be below 1 / {clients} = {1 / clients:.3g}: "
+            "publishing one client's rows has that delta, too"
+        )

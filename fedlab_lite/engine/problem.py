@@ -161,7 +161,8 @@ class Problem:
     def transmit(self, at: RoundContext, sent: PyTree, *, ways: tuple[str, ...] = ("up",), packed=None) -> PyTree:
         """What is received of every client's message, leaves `[m, ...]`: clipped, noised and counted.
 
-        `packed`: the shapes of one message as it is sent, where it is sent in fewer numbers than it is computed with.
+        `packed`: the shapes of one message as it is sent, where it is sent in fewer numbers than it is computed with. A
+        second message of a round needs a context with another key, or its noise is that of the first.
         """
         whole = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), sent)
         for way in ways:

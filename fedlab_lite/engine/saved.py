@@ -20,6 +20,7 @@ import jax
 import numpy as np
 
 import fedlab_lite
+from fedlab_lite.data import ranges
 from fedlab_lite.engine.algorithm import Algorithm, optimizers_of
 from fedlab_lite.engine.devices import to_host
 from fedlab_lite.engine.problem import Problem
@@ -32,6 +33,8 @@ FORMAT = 1  # of the folder; a newer one is refused
 CHUNK = 1000  # rows per forward pass
 ABOUT, PARAMS = "model.json", "params.npz"
 PIXELS, AS_GIVEN = "divided by 255 in the network", "used as they are"
+UNSCALED = 50  # standard deviations, or times white: rows that hold more were not scaled
+RANGED = "scaled by `x_range` of their file: pass rows in the file's numbers through `scaled`"
 
 
 @checks_arguments
@@ -75,17 +78,20 @@ def save(
             f"clients of {name} answer with more than one model's parameters, which `save` does not keep; train "
             "another algorithm, such as FedPer or Ditto"
         )
+    inputs: dict[str, Any] = {"shape": model.input_shape, "dtype": str(data.x.dtype)}
+    inputs["scaling"] = PIXELS if data.x.dtype == np.uint8 else AS_GIVEN
+    if data.x_range is not None:
+        inputs |= {"scaling": RANGED, "range": data.x_range}
     about = {
         "format": FORMAT,
         "package_version": fedlab_lite.__version__,
         "algorithm": {"name": name} | _numbers(algorithm),
         "network": {"name": model.name, "class": model.module.__name__, "options": dict(model.options)},
-        "inputs": {"shape": model.input_shape, "dtype": str(data.x.dtype)},
+        "inputs": inputs,
         "labels": {"number": model.num_classes, "words": data.label_words},
         "clients": {"number": problem.num_clients, "names": data.client_names},
         "data": data.source,
     }
-    about["inputs"]["scaling"] = PIXELS if data.x.dtype == np.uint8 else AS_GIVEN
     wrong = InputError(f"`state` has no models of seed {seed}; pass the state that fl.train or fl.final_state returned")
     if any(leaf.shape[:1] <= (seed,) for leaf in jax.tree.leaves(state)):
         raise wrong
@@ -166,11 +172,19 @@ class SavedModel:
         labels, words = self.probabilities(x, client).argmax(-1), self.about["labels"]["words"]
         return np.array(words)[labels] if words else labels
 
+    def scaled(self, x: Any) -> np.ndarray:
+        """The rows `x [n, ...]`, in the numbers of the data's file, as `predict` takes them; see `like_training`."""
+        x, inputs = np.asarray(x), self.about["inputs"]
+        if "range" not in inputs:
+            return x
+        return ranges.like_training(x, self.model.input_shape, inputs["range"], inputs["dtype"])
+
     def probabilities(self, x: Any, client: int | str | None = None) -> np.ndarray:
         """The probability of each class for each row of `x [n, ...]`: `[n, classes]`, for text `[n, length, classes]`.
 
         Args:
-          x: rows as in training. Pixels are uint8 where they were uint8 there; the network scales them.
+          x: rows as in training. Pixels are uint8 where they were uint8 there; the network scales them. Where the file
+            had an `x_range`, new rows go through `scaled` first.
           client: whose model answers: a client's number, or its name as text. None: the model that all share.
 
         Raises: `InputError` for rows of another shape or type, for an unknown client, and for no client where each has
@@ -217,6 +231,8 @@ class SavedModel:
         if x.dtype.kind == "f" and not np.isfinite(x).all():
             row = np.argwhere(~np.isfinite(x))[0, 0]
             raise InputError(f"row {row} of x holds NaN or infinity; remove or repair it")
+        if "range" in self.about["inputs"] and x.dtype.kind == "f" and np.abs(x).max() > UNSCALED:
+            raise InputError(f"x holds {np.abs(x).max():g}, but rows were scaled in training; pass saved.scaled(x)")
         return x.astype(dtype)
 
 

@@ -161,6 +161,8 @@ def advance(
         states = start(algorithms, problem, [keys[0] for keys in each_keys])
         measure(0)
     spent = [each.seconds for each in progress]
+    for each in progress:
+        each.computed_by(describe_machine(), number)
     for index in range(progress[0].next, plan.num_rounds):
         states = _round(algorithm, problem, states, index, keys, plan.clients_per_round(problem), number)
         jax.block_until_ready(states)
@@ -191,9 +193,7 @@ def compile_round(problem: Problem, trajectories: Sequence[Trajectory], plan: Pl
     _round.lower(algorithm, problem, states, 0, keys, plan.clients_per_round(problem), number).compile()
 
 
-def history_of(
-    problem: Problem, trajectory: Trajectory, plan: Plan, found: Progress, fingerprint: str, at_once: int = 1
-) -> History:
+def history_of(problem: Problem, trajectory: Trajectory, plan: Plan, found: Progress, fingerprint: str) -> History:
     """The history of one finished trajectory."""
     algorithm, seed = trajectory
     constant, test_labels = majority_baseline(problem)
@@ -214,10 +214,10 @@ def history_of(
         headline=problem.task.headline,
         constant=constant,
         test_labels=test_labels,
-        trajectories_at_once=at_once,
+        trajectories_at_once=found.trajectories_at_once,
         executor=executor_here(problem.executor),
         clients_at_once=problem.clients_at_once,
-        **describe_machine(),
+        **found.made,
     )
 
 
@@ -239,7 +239,7 @@ def train(
       seeds: one trajectory per seed, which draws initial params, cohorts and the order of rows.
       cohort_size: clients per round; None: all.
       eval_every: rounds between evaluations; the last round is always evaluated.
-      progress: show a progress bar; None: only in a terminal or Jupyter.
+      progress: show a progress bar, in Jupyter with a curve of the headline; None: only in a terminal or Jupyter.
 
     Returns: the history, and the state after the last round, its leaves stacked over seeds, `[S, ...]`. One seed's
     models are `algorithm.models(problem, jax.tree.map(lambda leaf: leaf[0], state), key)`: client i's own parts, and
@@ -263,11 +263,16 @@ def train(
     fingerprint = problem.data.fingerprint()
     problem = in_groups(problem, algorithm, plan.clients_per_round(problem))
     on_devices = place_problem(problem)
-    parts, states = [], []
+    parts, states, headline = [], [], problem.task.headline
     words = f"{type(algorithm).__name__} · {problem.model.name} · {problem.data.name}"
     with progress_bar(words, num_rounds * len(seeds), progress) as tick:
         for seed in seeds:
-            state, (found,) = advance(on_devices, [(algorithm, seed)], plan, after_round=lambda *_: tick(1))
+            state, (found,) = advance(
+                on_devices,
+                [(algorithm, seed)],
+                plan,
+                after_round=lambda _, found: tick(1, {headline: found[0].metrics[headline]}),
+            )
             tick(min(1, num_rounds))
             parts.append(history_of(problem, (algorithm, seed), plan, found, fingerprint))
             states.append(state)

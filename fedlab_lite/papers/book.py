@@ -8,12 +8,11 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
-from fedlab_lite.papers import presets
+from fedlab_lite.papers import book_pages, presets
 from fedlab_lite.papers.presets import Item
 from fedlab_lite.util import FedlabError, InputError, files
 
@@ -37,32 +36,41 @@ def chapters(only: Sequence[str] | None = None) -> dict[str, list[Item]]:
     return found
 
 
-def page(item: Item) -> dict[str, Any]:
-    """A notebook rendered at the largest preset that finished; without outputs if none did."""
-    plain = files.read_notebook(item.notebook)
-    for preset in reversed(presets.PRESETS):
-        file = files.rendered_dir() / preset / item.paper / f"{item.stem}.ipynb"
-        if file.exists():
-            rendered = files.read_notebook(file)
-            if not rendered["metadata"].get("papermill", {}).get("exception"):
-                rendered["cells"][0] = plain["cells"][0]  # the committed result may be newer
-                return rendered
-    return plain
+def _title(item: Item) -> str:
+    """The title of a notebook's page in the side bar, "Figure 4: ..."; empty if only the notebook has one."""
+    return presets.load(item.paper)["items"].get(item.stem, {}).get("title", "")
 
 
-def _contents(parts: dict[str, list[Item]], source: Path) -> str:
-    """The front page's tables of contents, one per part, with the part's results page if there is one."""
-    lines = []
-    for paper, items in parts.items():
-        results = f"figures/{paper}/README"
-        lines += ["", "```{toctree}", ":hidden:", f":caption: {presets.load(paper)['name']}", ""]
-        lines += [f"Results <{results}>"] if (source / f"{results}.md").exists() else []
-        for item in items:
-            known = presets.load(paper)["items"].get(item.stem)
-            title, name = known and known["title"].partition(":")[0], f"notebooks/{paper}/{item.stem}"
-            lines.append(f"{title} <{name}>" if title else name)
-        lines.append("```")
-    return "\n".join(lines)
+def _tree(pages: Iterable[tuple[str, str]], caption: str = "") -> str:
+    """A hidden table of contents of (title, page without suffix): entries of the side bar."""
+    lines = [f"{title} <{name}>" if title else name for title, name in pages]
+    head = ["", "```{toctree}", ":hidden:", *([f":caption: {caption}"] if caption else []), ""]
+    return "\n".join([*head, *lines, "```", ""])
+
+
+def _write_contents(parts: Mapping[str, list[Item]], source: Path) -> None:
+    """Write the pages that lead to others: the front page, the page of results of each paper, the guide."""
+    root = files.project_root()
+    trees = {paper: [(_title(item), f"/notebooks/{item}") for item in items] for paper, items in parts.items()}
+    course, results = trees.pop(presets.COURSE, []), []
+    for paper, entries in trees.items():
+        page, about = source / "figures" / paper / "README.md", presets.load(paper)
+        text = page.read_text(encoding="utf-8") if page.exists() else f"# {about['title']}\n"
+        page.parent.mkdir(parents=True, exist_ok=True)
+        page.write_text(text + _tree(entries), encoding="utf-8")
+        results.append((about["name"], f"figures/{paper}/README"))
+    pages = ("figures/README", "notebooks/README", "notebooks/your_own_data", "CONTRIBUTING", "CHANGELOG")
+    for name in (f"{page}.md" for page in pages if (root / f"{page}.md").exists()):
+        (source / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(root / name, source / name)
+    titles = ("All pictures", "All notebooks", "Your own data", "How to contribute", "Changes")
+    known = [(title, page) for title, page in zip(titles, pages, strict=True) if (source / f"{page}.md").exists()]
+    reference = [("", f"api/{name}") for name in book_pages.write_reference(source / "api")]
+    groups = {"Start": known[:3], presets.load(presets.COURSE)["name"]: course, "Papers": results}
+    groups |= {"Names of the package": reference, "Project": known[3:]}
+    front = "".join(_tree(entries, caption) for caption, entries in groups.items() if entries)
+    text = (root / "README.md").read_text(encoding="utf-8") + front
+    (source / "index.md").write_text(text, encoding="utf-8")
 
 
 def build(output: Path, only: Sequence[str] | None = None) -> Path:
@@ -85,9 +93,8 @@ def build(output: Path, only: Sequence[str] | None = None) -> Path:
     for item in (item for items in parts.values() for item in items):
         file = source / "notebooks" / item.paper / f"{item.stem}.ipynb"
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(json.dumps(page(item)), encoding="utf-8")
-    front = (root / "README.md").read_text(encoding="utf-8") + _contents(parts, source)
-    (source / "index.md").write_text(front, encoding="utf-8")
+        file.write_text(json.dumps(book_pages.page(item)), encoding="utf-8")
+    _write_contents(parts, source)
     command = ["-b", "html", "-q", "-d", str(source.parent / "doctrees"), str(source), str(output)]
     if subprocess.run([sys.executable, "-m", "sphinx", *command], check=False).returncode:
         raise FedlabError(f"Sphinx could not build the book; its sources are in {source}")

@@ -1,4 +1,4 @@
-"""Tools that the lessons of the course share: exercises with checkers, predictions and a slider.
+"""Tools that the lessons of the course share: exercises with checkers, predictions, a slider, and toy problems.
 
 An exercise has two parts: a checker, which is a function that raises `Wrong`, and wrong answers that readers typically
 give. Each wrong answer is tried when the exercise is made, and the checker must reject it. A checker that accepts a
@@ -17,13 +17,21 @@ returns the same. A reader's function gets copies of its arguments, and may not 
 >>> check_average(lambda models, sizes: ...)
 · no answer yet
 >>> check_average.solution(lambda models, sizes: sum(m * n for m, n in zip(models, sizes)) / sum(sizes))
-✓ right
+✓ the solution is right
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Annotated, Any
 
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+
+from fedlab_lite.data import Federated
+from fedlab_lite.engine import Algorithm, Problem, Task
+from fedlab_lite.nn import Model
 from fedlab_lite.papers.answers import (
     Answer,
     Unanswered,
@@ -37,8 +45,9 @@ from fedlab_lite.papers.answers import (
     shown,
 )
 from fedlab_lite.util import progress
+from fedlab_lite.util.fields import Range
 
-__all__ = ["compare", "exercise", "expect", "numbers", "parts", "predicted", "same", "slide"]
+__all__ = ["after_rounds", "compare", "exercise", "expect", "numbers", "parts", "predicted", "same", "slide", "toy"]
 
 
 def expect(right: Any, otherwise: str) -> None:
@@ -144,7 +153,7 @@ class Exercise:
         """Print that a solution is right. Raises `AssertionError` if it is not."""
         if (why := self.why(answer)) is not None:
             raise AssertionError(f"the solution fails: {why}")
-        print("✓ right")
+        print("✓ the solution is right")
 
 
 def exercise(wrong: Mapping[str, Any]) -> Callable[[Callable[[Any], None]], Exercise]:
@@ -193,3 +202,87 @@ def slide(draw: Callable[..., None], **values: Any) -> None:
         interact(draw, **values)
     else:
         draw(**{name: control.value for name, control in values.items()})
+
+
+class Linear(nnx.Module):
+    """The outputs `x @ B @ kernel` without biases; B is the representation. Without `features` they are `x @ B`."""
+
+    def __init__(self, input_shape: tuple, *, num_classes: int, features: Annotated[int, Range(0)] = 0, rngs: nnx.Rngs):
+        shape = (*input_shape, features or num_classes)
+        self.B = nnx.Param(nnx.initializers.lecun_normal()(rngs.params(), shape))
+        self.features = features
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        return x @ self.B
+
+    def make_head(self, num_classes: int, *, rngs: nnx.Rngs) -> nnx.Module:
+        return nnx.Linear(self.features, num_classes, use_bias=False, rngs=rngs) if self.features else nnx.Sequential()
+
+
+class Squares(Task):
+    """Least squares: half the squared distance between the outputs and the answers of a row."""
+
+    headline = "distance"
+
+    def row_loss(self, outputs: jax.Array, y: jax.Array) -> jax.Array:
+        return jnp.sum((outputs - y.reshape(outputs.shape)) ** 2, axis=-1) / 2
+
+    def metrics(self, outputs: jax.Array, y: jax.Array) -> dict[str, jax.Array]:
+        return {"distance": jnp.sqrt(2 * self.row_loss(outputs, y))}
+
+
+def toy(
+    x: np.ndarray,
+    y: np.ndarray,
+    test: tuple[np.ndarray, np.ndarray] | None = None,
+    *,
+    outputs: int = 1,
+    sizes: np.ndarray | None = None,
+    features: int = 0,
+    model: Model | None = None,
+    **options: Any,
+) -> Problem:
+    """A small problem from arrays: classification where `y` has whole numbers, least squares where it has others.
+
+    Args:
+      x: the rows of each client, `[clients, rows, d]`.
+      y: their labels `[clients, rows]`, or answers `[clients, rows, ...]`.
+      test: other rows and labels, on which models are judged; None: the same.
+      outputs: the length of the model's output.
+      sizes: how many rows of each client count; None: all.
+      features: the length of the representation's output, see `Linear`.
+      model: None: `Linear`.
+      options: of `Problem`.
+
+    >>> problem = toy(np.ones((3, 4, 2)), np.zeros((3, 4)))
+    >>> problem.data, type(problem.task).__name__
+    (Federated(toy, made here: 3 clients, rows of shape (2,), 1 classes), 'Squares')
+    """
+
+    def held(x: np.ndarray, y: np.ndarray, sizes: np.ndarray | None = None) -> tuple:
+        y = np.asarray(y)
+        kind = np.int32 if y.dtype.kind in "iu" else np.float32
+        return np.float32(x), y.astype(kind), np.int32(np.full(len(x), x.shape[1]) if sizes is None else sizes)
+
+    train = held(x, y, sizes)
+    rows = train[0]
+    data = Federated(*train, *(held(*test) if test else train), rows[0, :0], "toy", "made here", outputs)
+    task = Task() if train[1].dtype == np.int32 else Squares()
+    model = model or Model.of(Linear, rows.shape[2:], outputs, features=features)
+    return Problem(data, model, task=task, **options)
+
+
+def after_rounds(algorithm: Algorithm, problem: Problem, state: dict, num_rounds: int) -> dict:
+    """The state after rounds in which every client takes part.
+
+    >>> from fedlab_lite.algorithms import FedAvg
+    >>> problem = toy(np.ones((3, 4, 2)), np.zeros((3, 4)))
+    >>> fedavg = FedAvg(lr=0.1, batch_size=4, epochs=1)
+    >>> state = after_rounds(fedavg, problem, fedavg.init(problem, jax.random.key(0)), 60)
+    >>> bool(jnp.abs(state["params"]["representation"]["B"].sum()) < 1e-3)  # the output, 0 at the optimum
+    True
+    """
+    one_round = jax.jit(type(algorithm).round)
+    for index in range(num_rounds):
+        state = one_round(algorithm, problem, state, problem.everyone(jax.random.key(index)))
+    return state

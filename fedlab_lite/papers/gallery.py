@@ -8,6 +8,7 @@ from fedlab_lite.papers.presets import Item
 from fedlab_lite.papers.report import Result, changes, title
 from fedlab_lite.util import files
 from fedlab_lite.util.text import html
+from fedlab_lite.util.text import markdown as markdown_text
 
 ACROSS = 3  # pictures in a row
 STYLE = """
@@ -51,21 +52,19 @@ def markdown(found: Mapping[Item, Result]) -> str:
     for paper in presets.PAPERS:
         shown = [item for item in presets.items(f"{paper}/*") if item in found]
         if shown:
-            lines += [f"## {presets.load(paper)['name']}", "", "<table>"]
-            for first in range(0, len(shown), ACROSS):
-                cells = [_cell(item, found[item]) for item in shown[first : first + ACROSS]]
-                lines += ["<tr>", *cells, "</tr>"]
-            lines += ["</table>", ""]
+            lines += [f"## {presets.load(paper)['name']}", "", "| | | |", "| --- | --- | --- |"]
+            cells = [_cell(item, found[item]) for item in shown]
+            rows = [cells[first : first + ACROSS] for first in range(0, len(cells), ACROSS)]
+            lines += [*(f"| {' | '.join([*row, '', ''][:ACROSS])} |" for row in rows), ""]
     return "\n".join(lines)
 
 
 def _cell(item: Item, result: Result) -> str:
     where, what = title(item)
-    picture = f'<img src="{item.paper}/{item.stem}.png" alt="{html(where)}" width="260">'
-    link = f'<a href="{item.paper}/README.md#{anchor(item)}">{picture}</a>'
+    link = f"[![{where}]({item.paper}/{item.stem}.png)]({item.paper}/README.md#{anchor(item)})"
     stale = " (stale)" if result.get("stale") else ""
-    word = f"{result['word']}{stale} ({result['scope']}, {result['preset']})"
-    return f'<td valign="top" width="280">{link}<br><b>{html(where)}</b>: {html(what)}. <i>{html(word)}</i></td>'
+    word = markdown_text(f"{result['word']}{stale} ({result['scope']}, {result['preset']})")
+    return f"{link}<br>**{where}**: {what}. *{word}*"
 
 
 def anchor(item: Item) -> str:

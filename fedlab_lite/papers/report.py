@@ -1,5 +1,6 @@
 """Text generated from results: one line per claim, results pages, tables of the READMEs, first cells of notebooks."""
 
+import json
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any
@@ -13,6 +14,7 @@ from fedlab_lite.papers.variants import given, told
 from fedlab_lite.util.text import code, markdown
 
 Result = dict[str, Any]
+PICTURE = "*The picture*: "  # the line of a notebook's first cell that describes its picture begins so
 FIELDS = {"train_size": "training rows", "test_size": "test rows", "num_clients": "clients", "num_rounds": "rounds"}
 FIELDS |= {"shared_size": "shared rows", "dataset": "data", "model": "network"}
 
@@ -110,6 +112,16 @@ def claim_of(item: Item) -> str:
     return f"> “{about['quote']}” ({about['where']})"
 
 
+def caption(item: Item) -> str:
+    """What a notebook says of its picture, in one sentence of its first cell; empty if it says nothing.
+
+    >>> caption(Item("fl_deq", "fig03_cnn_layers"))
+    'Accuracy over the number of convolutions, with the number of parameters beside each marker.'
+    """
+    first = notebooks.source(json.loads(notebooks.path(item).read_text(encoding="utf-8"))["cells"][0])
+    return next((line.removeprefix(PICTURE) for line in first.splitlines() if line.startswith(PICTURE)), "")
+
+
 def groups(found: Mapping[Item, Result]) -> list[set[Item]]:
     """Trained results that rest on common runs, directly or through others; one set per group."""
     joined: list[tuple[set[Item], set[str]]] = []
@@ -131,8 +143,8 @@ def page(paper: str, found: Mapping[Item, Result]) -> str:
         result = found.get(item)
         lines += [f"## {where}: {what}", "", claim_of(item), "", f"{verdict_of(result)}.", ""]
         if result:
-            lines += [f"![{where}]({item.stem}.png)", "", *_beside(result), *_numbers_table(result)]
-            lines += [*_distance(result), *_made(item, result)]
+            lines += [f"![{where}]({item.stem}.png)", "", f"*{caption(item)}*", ""]
+            lines += [*_beside(result), *_numbers_table(result), *_distance(result), *_made(item, result)]
             same = sorted(title(each)[0] for items in shared if item in items for each in items - {item})
             lines += [f"Rests on the same runs as {', '.join(same)}.", ""] if same else []
         lines += [f"[notebook](../../notebooks/{paper}/{item.stem}.ipynb)", ""]

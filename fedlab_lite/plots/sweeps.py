@@ -12,6 +12,9 @@ from fedlab_lite.runs import Settings
 
 DATA = {"fashion_mnist": "Fashion-MNIST", "cifar10": "CIFAR-10", "cifar100": "CIFAR-100", "femnist": "FEMNIST"}
 DATA |= {"shakespeare": "Shakespeare", "harbox": "HARBox"}
+NETWORKS = {"mlp": "MLP", "deq_mlp": "DEQ-MLP", "deq_resnet_s": "DEQ-ResNet-S", "deq_resnet_m": "DEQ-ResNet-M"}
+NETWORKS |= {"deq_transformer": "DEQ-Transformer"} | {f"resnet{depth}": f"ResNet-{depth}" for depth in (14, 20, 34)}
+NETWORKS |= {f"transformer{depth}": f"Transformer-{depth}" for depth in (4, 8, 12)}
 
 
 def by_column(histories: Mapping[str, History], option: str) -> dict[str, dict[float, History]]:

@@ -69,7 +69,7 @@ def train_batch(
                 found = [saved[run][1] for run in part]
                 states = _restored(problem, trajectories, names, [saved[run][0] for run in part])
                 tick(rounds * number)
-            write = _Checkpoints(names, checkpoint_seconds, partial(tick, number), until)
+            write = _Checkpoints(names, checkpoint_seconds, partial(tick, number), until, problem.task.headline)
             states, found = training.advance(
                 problem, trajectories, plan, states=states, progress=found, after_round=write
             )
@@ -78,7 +78,7 @@ def train_batch(
                 if keep_state:
                     state = store.pack(training.part(states, index, number))
                     store.save_tree(store.path(name, "state"), {"state": state})
-                history = training.history_of(problem, trajectory, plan, each, fingerprint, number)
+                history = training.history_of(problem, trajectory, plan, each, fingerprint)
                 histories[name] = replace(history, about=about)
                 store.save_history(name, histories[name])
                 store.remove(store.path(name, "ckpt"))
@@ -89,12 +89,12 @@ def train_batch(
 class _Checkpoints:
     """Writes the states of a batch at intervals of time, each under its own run's name."""
 
-    def __init__(self, names: list[str], seconds: float, tick: Callable[[], None], until: float):
-        self.names, self.seconds, self.tick, self.until = names, seconds, tick, until
+    def __init__(self, names: list[str], seconds: float, tick: Callable[[dict], None], until: float, headline: str):
+        self.names, self.seconds, self.tick, self.until, self.headline = names, seconds, tick, until, headline
         self.written, self.cost, self.last = time.monotonic(), 0.0, time.monotonic()
 
     def __call__(self, states: dict, progress: Sequence[Progress]) -> None:
-        self.tick()
+        self.tick({self.headline: progress[0].metrics[self.headline]})
         now = time.monotonic()
         over, self.last = now + (now - self.last) > self.until, now
         pause = max(self.seconds, 10 * self.cost) if self.seconds else 0.0  # a large state is written less often

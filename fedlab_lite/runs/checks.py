@@ -5,13 +5,15 @@ hyper-parameter or of a model's option has that field's rule. `RANGES` has the r
 parameter without a rule, so a new notebook is checked as well.
 """
 
+import ast
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from fedlab_lite.algorithms import ALGORITHMS, algorithm_options
 from fedlab_lite.nn import MODELS, model_options
 from fedlab_lite.runs.settings import Settings
+from fedlab_lite.util import choose
 from fedlab_lite.util.fields import FINITE, LARGEST, Range, Rule, check_value, kinds_of, rules_of, type_from
 
 PRESETS = ("quick", "laptop", "paper")  # from small to large
@@ -65,7 +67,8 @@ def rule_of(name: str, hint: Any) -> Rule:
 def check_parameters(namespace: Mapping[str, Any]) -> None:
     """Check the parameters of a notebook; `namespace` is its `globals()`.
 
-    They are the names that its parameters cell annotates, so a cell of a user's own notebook is checked, too.
+    They are the names that its parameters cell annotates, so a cell of a user's own notebook is checked, too. papermill
+    warns of other names, and then runs the defaults; here they are an error.
 
     >>> check_parameters({"__annotations__": {"lr": float | None}, "lr": 0.0})
     Traceback (most recent call last):
@@ -74,9 +77,17 @@ def check_parameters(namespace: Mapping[str, Any]) -> None:
     hints = namespace.get("__annotations__") or {}
     if not hints and "__annotate__" in namespace:  # Python 3.14 and later
         hints = namespace["__annotate__"](1)
+    for name in _passed(namespace.get("In", ())):
+        choose("parameter of this notebook", name, hints)
     for name, hint in hints.items():
         if isinstance(hint, str):  # under `from __future__ import annotations`
             with contextlib.suppress(ValueError, SyntaxError):
                 hint = type_from(hint)
         if name in namespace and not isinstance(hint, str) and (rules(name) or bool in kinds_of(hint)):
             check_value(name, namespace[name], hint, rule_of(name, hint))
+
+
+def _passed(cells: Iterable[str]) -> list[str]:
+    """The names that papermill set, in the cell that it adds; `cells` are those that ran so far."""
+    added = [ast.parse(cell) for cell in cells if cell.startswith("# Parameters\n")]
+    return [node.targets[0].id for cell in added for node in cell.body if isinstance(node, ast.Assign)]

@@ -1,20 +1,14 @@
 """The memory that a run takes at least, from shapes alone, and a refusal before it starts where that cannot fit."""
 
-import re
-from pathlib import Path
-
 import jax
 
 from fedlab_lite.engine import Algorithm, Problem
 from fedlab_lite.util import InputError
+from fedlab_lite.util.memory import free_memory
 from fedlab_lite.util.progress import silent
 from fedlab_lite.util.text import say
 
 LARGE = 4e9  # bytes from which on a run says what it takes
-CGROUPS = (  # what a container may have, and what it has
-    ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
-    ("/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.usage_in_bytes"),
-)
 
 
 def needed(problem: Problem, algorithm: Algorithm, trajectories: int = 1) -> float:
@@ -39,22 +33,12 @@ def _bytes(leaf: jax.ShapeDtypeStruct) -> int:
 
 
 def free() -> float:
-    """The bytes that this machine, its container or all its accelerators can still give; infinity if unknown."""
+    """The bytes that this machine or all its accelerators can still give; infinity if unknown."""
     stats = [device.memory_stats() for device in jax.local_devices()]
     if jax.default_backend() != "cpu":
         return sum(each["bytes_limit"] - each["bytes_in_use"] for each in stats) if all(stats) else float("inf")
-    found = [1024.0 * int(each) for each in re.findall(r"MemAvailable: +(\d+) kB", _text("/proc/meminfo"))]
-    for most, used in CGROUPS:
-        if (limit := _text(most).strip()).isdecimal():
-            found.append(float(limit) - float(_text(used).strip() or 0))
-    return min(found, default=float("inf"))
-
-
-def _text(file: str) -> str:
-    try:
-        return Path(file).read_text(encoding="ascii")
-    except OSError:
-        return ""
+    known = free_memory()
+    return float("inf") if known is None else known
 
 
 def check(what: str, problem: Problem, algorithm: Algorithm, trajectories: int) -> None:

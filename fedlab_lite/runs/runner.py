@@ -36,8 +36,11 @@ def versions(settings: Settings) -> dict[str, int]:
 
     `tests/runs/test_numerics.py` compares the source behind each version with a recorded hash.
     """
-    family = getattr(MODELS[settings.model][0], "version", 1)
-    return {"engine": training.ENGINE, "algorithm": ALGORITHMS[settings.algorithm].version, "family": family}
+    family, algorithm = getattr(MODELS[settings.model][0], "version", 1), ALGORITHMS[settings.algorithm]
+    joins = settings.unseen_clients and algorithm.join_version > 1
+    return {"engine": training.ENGINE, "algorithm": algorithm.version, "family": family} | (
+        {"join": algorithm.join_version} if joins else {}
+    )
 
 
 def _settings_name(settings: Settings, seed: int) -> str:
@@ -84,7 +87,8 @@ def run_all(
 
     Args:
       runs: settings by name, any keys; the result has the same keys, in the same order.
-      progress: show a progress bar; None: only in a terminal or Jupyter, not in a batch run.
+      progress: show a progress bar, in Jupyter with a curve of the headline; None: only in a terminal or Jupyter, not
+        in a batch run.
       force: remove these runs from the store and compute them again; unreadable files are kept as `<name>.corrupt`.
       checkpoint_seconds: time between checkpoints; 0: after every round.
       keep_state: also store the final states of runs that are trained now.

@@ -4,6 +4,7 @@ import contextlib
 import importlib
 import os
 import platform
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -143,6 +144,22 @@ def describe_machine() -> dict[str, Any]:
     versions |= {"python": platform.python_version(), "fedlab_lite": fedlab_lite.__version__}
     device = f"{jax.device_count()} x {jax.devices()[0].device_kind}"
     return {"device": device, "precision": precision_here(), "versions": versions}
+
+
+def joined(machines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The descriptions of all that had a part in one result, as one; each different value is listed.
+
+    >>> joined([{"device": "1 x cpu", "versions": {"jax": "1"}}, {"device": "1 x H200", "versions": {"jax": "1"}}])
+    {'device': '1 x H200, 1 x cpu', 'versions': {'jax': '1'}}
+    """
+
+    def all_of(found: list) -> Any:
+        if isinstance(found[0], Mapping):
+            return joined(found)
+        return ", ".join(sorted({value for each in found for value in each.split(", ")}))
+
+    names = dict.fromkeys(name for machine in machines for name in machine)
+    return {name: all_of([machine[name] for machine in machines if name in machine]) for name in names}
 
 
 def _cores() -> int:

@@ -233,6 +233,14 @@ class TestNearestNeighbours:
             make_algorithm("knn_per", k=10).check(self.problem())
 
 
+def test_newcomers_have_as_many_rows_as_neighbours_vote():
+    problem = TestNearestNeighbours.problem()
+    few = replace(problem.data, size=np.array([3, 2], np.int32))
+    with pytest.raises(InputError, match="k = 3 neighbours, but newcomer 1 has 2 training rows; use a smaller k"):
+        make_algorithm("knn_per", k=3).check(replace(problem, newcomers=few))
+    make_algorithm("knn_per", k=2).check(replace(problem, newcomers=few))
+
+
 def test_fedper_by_hand():
     """Joint steps as FedAvg's, theta averaged (1), heads kept (0.5 and 2.5)."""
     _, _, state = one_round("fedper")
@@ -293,14 +301,17 @@ def test_fedeq_server_argmin_by_hand():
     assert float(after["theta"]["theta"]) == pytest.approx(0.625)
 
 
-def test_fedeq_server_argmin_minimises_the_lagrangian_of_all_clients(problem):
+@pytest.mark.parametrize("weight", [None, [1.0, 2.0, 5.0, 0.5, 3.0]])
+def test_fedeq_server_argmin_minimises_the_lagrangian_of_all_clients(problem, weight):
     """Line 4 with eq. (12), after rounds of other cohorts, and before the first, when duals are not zero."""
+    problem = replace(problem, weight=weight and jnp.array(weight))
     algorithm = make_algorithm("fedeq", lr=0.1, rho=0.5, dual_scale=0.1, server="argmin")
     state = init(algorithm, problem)
 
     def slope(theta, state):
         terms = jax.vmap(lagrangian_terms, (0, None, 0, None))
-        return jax.grad(lambda theta: terms(state["thetas"], theta, state["duals"], 0.5).sum())(theta)
+        share = 1 if weight is None else jnp.array(weight)
+        return jax.grad(lambda theta: (share * terms(state["thetas"], theta, state["duals"], 0.5)).sum())(theta)
 
     for t, cohort in enumerate(([0, 2, 3], [1, 2, 4])):
         for leaf in jax.tree.leaves(slope(state["theta"], state)):

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from fedlab_lite.algorithms import dispfl, make_algorithm
 from fedlab_lite.algorithms.dispfl import erk, largest, renew
-from fedlab_lite.engine import Channel, evaluate, make_graph, mix
+from fedlab_lite.algorithms.parts import mean_gradient
+from fedlab_lite.engine import Channel, ClientData, evaluate, make_graph, mix
 from fedlab_lite.util import InputError
 
 TARGETS = np.array([1.0, 5.0, 3.0])
@@ -241,6 +242,32 @@ def test_largest_is_a_stable_sort(scores, data):
 
 
 LARGEST = jax.jit(largest)
+
+
+@given(st.lists(st.tuples(st.integers(1, 40), st.integers(1, 40)), min_size=1, max_size=6), st.floats(0.05, 1.0))
+@settings(max_examples=50)
+def test_an_array_keeps_the_whole_part_of_its_share(shapes, density):
+    """A share that rounding left just below 1 is 1, and density 1 keeps everything."""
+    arrays = [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in [*shapes, (7,)]]
+    for share, array, kept in zip(
+        erk([array.shape for array in arrays], density),
+        arrays,
+        make_algorithm("dispfl", density=density).kept(arrays),
+        strict=True,
+    ):
+        assert kept == max(1, np.floor(share * array.size + 5e-7))
+    assert make_algorithm("dispfl", density=1.0).kept(arrays) == [array.size for array in arrays]
+
+
+def test_double_precision_makes_the_same_masks_and_full_gradients():
+    with jax.enable_x64(True):
+        bits = dispfl.random_bits(KEY, {"w": jnp.zeros(50)})["w"]
+        assert bits.dtype == jnp.uint32
+        np.testing.assert_array_equal(np.flatnonzero(largest(bits, 20)), np.sort(np.argsort(-bits.astype(int))[:20]))
+        data = ClientData(jnp.array([1.0, 2.0, 3.0]), jnp.zeros(3), jnp.int32(3))
+        full = mean_gradient(lambda w, b: jnp.sum(b.weight * b.x * w) / b.weight.sum(), jnp.float64(7), data, chunk=2)
+        assert full.dtype == jnp.float64
+        assert float(full) == 2.0
 
 
 @pytest.mark.parametrize("share", [0.0, 0.3, 1.0])

@@ -95,6 +95,14 @@ def test_fedpac_takes_no_head_of_an_idle_place():
     assert float(shares[0, 2]) == pytest.approx(3 / (5 + apart), rel=1e-4)
 
 
+def test_small_shares_are_left_out_and_the_rest_sums_to_one():
+    """Of three alike, with shares in proportion to 1 / V, the second would have 1 / 4001."""
+    shares = head_shares(jnp.ones((3, 2, 4)), jnp.array([1.0, 2000.0, 1.0]), jnp.ones(3, bool))
+    np.testing.assert_allclose(shares, np.full((3, 3), [0.5, 0, 0.5]), atol=1e-4)
+    np.testing.assert_allclose(shares.sum(1), 1, atol=1e-6)
+    assert not shares[:, 1].any()
+
+
 def test_simplex_minimum_meets_its_conditions():
     """At the least value all slopes are equal where there is weight, and no less anywhere else; against NumPy's."""
     rng = np.random.default_rng(0)

@@ -9,7 +9,7 @@ import optax
 import pytest
 from helpers import KEY, blobs, cohort_of, common_problem, init, largest_gap, quadratic_problem, step
 
-from fedlab_lite.algorithms import ALGORITHMS, FedAvg, FedBABU, Local, algorithm_options, make_algorithm
+from fedlab_lite.algorithms import ALGORITHMS, FedAvg, FedBABU, Local, algorithm_options, fedopt, make_algorithm
 from fedlab_lite.engine import Algorithm, train
 from fedlab_lite.runs import Settings
 from fedlab_lite.util import InputError
@@ -130,6 +130,39 @@ class TestFedOpt:
         """Its second moment starts at optax' 1e-6, to which the step adds 0.01 Delta^2 sign(Delta^2 - v)."""
         got = fedavg_round(optax.yogi(0.1, b1=0.5, b2=0.99, eps=0.5))
         assert got == pytest.approx(0.1 / (((1e-6 + 0.01) / 0.01) ** 0.5 + 0.5), rel=1e-4)
+
+    @pytest.mark.parametrize("kind", ["adagrad", "adam", "yogi"])
+    def test_the_papers_form_by_hand(self, kind):
+        """Algorithm 2 of Reddi et al.: m from 0, v from tau^2, and nothing is corrected."""
+        lr, b1, b2, tau = 0.1, 0.5, 0.9, 0.5
+        x = m = 0.0
+        v = tau**2
+        for _ in range(3):
+            change = 1 - x  # 0.5 (1 - 2 x) and 0.5 (5 - 2 x) at theta = w = x, weighted 3 to 1
+            m = b1 * m + (1 - b1) * change
+            square = change**2
+            v = {
+                "adagrad": v + square,
+                "adam": b2 * v + (1 - b2) * square,
+                "yogi": v - (1 - b2) * square * np.sign(v - square),
+            }[kind]
+            x += lr * m / (v**0.5 + tau)
+        assert fedavg_round(fedopt(kind, lr, b1=b1, b2=b2, tau=tau), rounds=3) == pytest.approx(x, rel=1e-5)
+
+    def test_rounds_without_change_move_nothing(self):
+        for kind in ("adagrad", "adam", "yogi"):
+            server, params = fedopt(kind, 0.1), jnp.ones(3)
+            state = server.init(params)
+            for _ in range(20):
+                updates, state = server.update(jnp.zeros(3), state, params)
+                assert not updates.any()
+
+    def test_wrong_numbers_of_the_papers_form(self):
+        with pytest.raises(InputError, match="unknown kind of server optimiser 'adma'; did you mean 'adam'"):
+            fedopt("adma", 0.1)
+        for options, message in (({"lr": 0.0}, "lr must be"), ({"b1": 1.0}, "b1 must be"), ({"tau": 0.0}, "tau must")):
+            with pytest.raises(InputError, match=message):
+                fedopt("adam", **{"lr": 0.1} | options)
 
     def test_a_second_step_of_adam_by_hand(self):
         """At w = theta = 0.1 / 1.5 = u: changes 0.5 (1 - 2u) and 0.5 (5 - 2u), mean 1 - u."""

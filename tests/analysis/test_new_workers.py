@@ -10,6 +10,7 @@ from helpers import KEY, blobs, init
 from fedlab_lite.algorithms import make_algorithm
 from fedlab_lite.analysis.new_workers import redeal, representation_of, with_fresh_heads
 from fedlab_lite.data import federated
+from fedlab_lite.engine import evaluate
 
 
 def rows_of(x, size):
@@ -53,3 +54,17 @@ def test_a_head_learns_on_a_phi_that_is_good_for_it():
     assert good.mean() > 0.8
     assert good.mean() > blind.mean() + 0.2
     np.testing.assert_array_equal(good, with_fresh_heads(there, unseen, phi, KEY, **options))
+
+
+def test_a_fresh_head_makes_as_many_passes_as_asked():
+    """After none it is the head that was drawn."""
+    problem = blobs(num_clients=3, sizes=[30] * 3, depth=0, features=8)
+    params = problem.model.init(jax.random.split(KEY)[0])
+    options = {"lr": 0.3, "batch_size": 10}
+    untrained = with_fresh_heads(problem, problem.data, params["representation"], KEY, epochs=0, **options)
+    np.testing.assert_array_equal(untrained, evaluate(problem, {}, params)["accuracy"])
+    one, many = (
+        with_fresh_heads(problem, problem.data, params["representation"], KEY, epochs=epochs, **options)
+        for epochs in (1, 30)
+    )
+    assert untrained.mean() < one.mean() < many.mean()

@@ -25,14 +25,15 @@ def test_a_round_in_pytorch_is_our_round(monkeypatch, name):
     steps are small: at 0.01 a rounding error of this network grows a hundredfold in two steps.
     """
     torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    import gpu_networks
     import gpu_torch
 
     def exact(p, layer, z, groups=8):
         scale, offset = (p[f"{layer}.{part}"].double() for part in ("scale", "offset"))
         return torch.nn.functional.group_norm(z.double(), groups, scale, offset).float()
 
-    monkeypatch.setattr(gpu_torch, "norm", exact)
-    monkeypatch.setattr(gpu_torch, "TOLERANCE", 0.0)
+    monkeypatch.setattr(gpu_networks, "norm", exact)
+    monkeypatch.setattr(gpu_networks, "TOLERANCE", 0.0)
     gpu_torch.set_precision("float32")
     workload = small(name)
     if workload.equilibrium:

@@ -159,7 +159,7 @@ def test_all_that_is_wrong_at_once(folder, capsys):
         ({"x_train": np.zeros(20)}, "x_train has shape (20,) and y_train (20,); both need one row per sample"),
         ({"x_train": np.float32(1)}, "x_train has shape () and y_train (20,); both need one row per sample"),
         ({"x_train": np.array([{}] * 20)}, "x_train holds Python objects"),
-        ({"x_train": np.array([["a"] * 4] * 20)}, "convert it to uint8 pixels or floats"),
+        ({"x_train": np.array([["a"] * 4] * 20)}, "convert it to uint8 pixels or float32"),
         ({"x_train": np.zeros((0, 4, 4), np.float32), "y_train": np.zeros(0, int)}, "x_train and y_train have no rows"),
         ({"task": "next_character"}, "it has 'task', which is not part of a data set"),
         ({"label_words": ["a", "b", "c"]}, "label_words has 3 words for 2 classes; give one word per label"),
@@ -212,7 +212,8 @@ def test_a_table_becomes_a_data_set(folder, tmp_path, capsys, suffix):
     assert (data.size.tolist(), data.test_size.tolist()) == ([3] * 3, [1] * 3)
     assert (data.client_names, data.label_words) == (("x", "y", "z"), ("no", "yes"))
     assert main(["data", "check", "people"]) == 0
-    assert "labels: 0 no, 1 yes\nclassification; x runs from 0 to" in capsys.readouterr().out
+    said = "labels: 0 no, 1 yes\nfeatures: a, b\nclassification; x runs from 0 to 11; networks see 0 to 11"
+    assert said in capsys.readouterr().out
     again = tmp_path / "again.npz"
     main(["data", "import", str(tmp_path / f"people{suffix}"), "--owner", "town", "--output", str(again)])
     assert again.read_bytes() == (folder / "people.npz").read_bytes()  # the same rows, drawn by the seed

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from fedlab_lite.data import by_label, dirichlet, dirichlet_capped, iid
 from fedlab_lite.data.partition import apportion, by_class_cycle, natural
-from fedlab_lite.data.partition_deprl import _give
+from fedlab_lite.data.partition_deprl import _drawn, _give
 from fedlab_lite.util import InputError
 
 
@@ -204,6 +204,24 @@ def test_dirichlet_capped_helps_out_where_no_draw_gives_everyone_enough():
         if len(b) == 1:  # perhaps given, of the class that it has most of
             counts = np.bincount(y_train[a], minlength=5)
             assert counts[y_test[b[0]]] == counts.max()
+
+
+class GivenShares:
+    """A generator whose Dirichlet draws are these shares, one row per class."""
+
+    def __init__(self, shares):
+        self.shares = shares
+
+    def dirichlet(self, alpha, size):
+        return np.array(self.shares)
+
+
+def test_a_client_is_full_with_its_part_of_all_samples_not_of_those_so_far():
+    """Three clients share three classes of 10: one is full with 10. After the first class none is, with 5, 5 and 0."""
+    shares = [[0.5, 0.5, 0.0], [0.5, 0.3, 0.2], [0.4, 0.3, 0.3]]
+    left, counts = _drawn(np.array([10, 10, 10]), 3, 1.0, GivenShares(shares))
+    assert counts.tolist() == [[5, 5, 0], [5, 3, 2], [0, 5, 5]]
+    np.testing.assert_allclose(left[2], [0, 0.5, 0.5])
 
 
 def test_who_lacks_rows_gets_them_of_its_own_class_from_whoever_has_most():

@@ -1,3 +1,4 @@
+import functools
 import itertools
 
 import jax
@@ -6,7 +7,7 @@ import numpy as np
 import pytest
 from jaxtyping import TypeCheckError
 
-from fedlab_lite.deq import GRADIENTS, SOLVERS, equilibrium, project_linf
+from fedlab_lite.deq import GRADIENTS, SOLVERS, adjoint_residual, equilibrium, project_linf
 from fedlab_lite.deq.implicit import BACKWARD_SOLVERS
 from fedlab_lite.nn.equilibrium_nets import dense_cell
 from fedlab_lite.util import InputError
@@ -342,3 +343,24 @@ def test_shapes_and_types_are_checked(problem):
     for options in ({"budget": jnp.array([2.5])}, {"tol": "1e-4"}):
         with pytest.raises(TypeCheckError, match=f"parameter '{next(iter(options))}'"):
             equilibrium(layer, params, x, z0, **options)
+
+
+def test_a_backward_solver_that_does_not_converge_says_so():
+    """J = 0.99: 30 products of plain iteration leave a quarter of the gradient; Anderson is exact for one number."""
+    x = z = jnp.ones((1, 1))
+
+    def slope(**options):
+        layer = lambda a: equilibrium(lambda a, x, z: a * z + x, a, x, z, max_iter=99, **options)[0].sum()  # noqa: E731
+        return jax.grad(layer)(0.99)
+
+    with pytest.warns(RuntimeWarning, match=r"stopped at a relative residual of 0.028 .*raise backward_max_iter"):
+        rough = slope(backward_solver="fixed_point")
+    exact = slope()  # no warning, which would be an error here
+    assert 0.2 < float(rough / exact) < 0.3
+
+    probe = functools.partial(adjoint_residual, lambda a, x, z: a * z + x, 0.99, x, z, jnp.ones((1, 1)))
+    assert float(probe(backward_solver="fixed_point")[0]) == pytest.approx(0.028, abs=1e-3)
+    assert float(probe()[0]) < 1e-4
+    assert float(jax.jit(lambda: probe(backward_solver="gmres"))()[0]) < 1e-4
+    with pytest.raises(InputError, match="unknown backward solver 'anderso'"):
+        probe(backward_solver="anderso")

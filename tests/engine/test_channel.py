@@ -11,8 +11,8 @@ from helpers import KEY, assert_equal, blobs, cohort_of, init, quadratic_problem
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedlab_lite.algorithms import ALGORITHMS, make_algorithm
-from fedlab_lite.engine import Channel, message_bytes
+from fedlab_lite.algorithms import ALGORITHMS, DisPFL, FedAvg, make_algorithm
+from fedlab_lite.engine import Channel, message_bytes, message_count
 from fedlab_lite.engine.channel import count, counting
 from fedlab_lite.util import InputError
 
@@ -58,6 +58,12 @@ def test_noise_is_a_share_of_the_clip():
     assert got.std() == pytest.approx(1.0, rel=0.03)
     assert abs(got.mean()) < 0.04
     assert not np.array_equal(got, send(Channel(clip=2.0, noise=0.5), sent, jax.random.fold_in(KEY, 1))["w"])
+
+
+def test_each_array_of_a_message_has_noise_of_its_own():
+    """Else the difference of two arrays would show through without any."""
+    got = send(Channel(clip=1.0, noise=1.0), {"a": jnp.zeros(2000), "b": {"c": jnp.zeros(2000)}}, KEY)
+    assert abs(np.corrcoef(got["a"], got["b"]["c"])[0, 1]) < 0.1
 
 
 def bytes_of(arrays):
@@ -197,6 +203,10 @@ class TestEveryAlgorithm:
         assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(state))
         assert jax.tree.map(lambda a: (a.shape, a.dtype), state) == jax.tree.map(lambda a: (a.shape, a.dtype), before)
 
+    def test_nothing_of_a_client_reaches_others_but_through_the_channel(self, algorithm, problem):
+        if type(algorithm) is not DisPFL:
+            assert leaks(algorithm, problem) == set()
+
     def test_a_channel_that_does_nothing_is_none(self, algorithm, problem):
         """The same program, so the same bits."""
         state = jax.eval_shape(algorithm.init, problem, KEY)
@@ -242,6 +252,65 @@ def test_a_round_moves_the_server_no_further_than_the_clip(name, where, problem)
     short, long = (float(optax.tree.norm(gap)) for gap in gaps)
     assert short <= 0.01 * (1 + 1e-4)
     assert long > 0.1
+
+
+# --- what does not pass the channel -----------------------------------------------------------------------------------
+
+
+class Silence(Channel):
+    """A channel over which nothing arrives: every message becomes zeros."""
+
+    def __call__(self, message, key):
+        return jax.tree.map(jnp.zeros_like, message)
+
+
+jax.tree_util.register_pytree_node(Silence, lambda _: ((), None), lambda *_: Silence(clip=1.0))
+
+
+def leaks(algorithm, problem):
+    """Entries of the state that differ when client 0 has other rows, its own part left out, although nothing arrives.
+
+    The numbers of rows are known to all.
+    """
+    x, y = np.array(problem.data.x), np.array(problem.data.y)
+    x[0], y[0] = 1 - x[0], (y[0] + 1) % problem.data.num_classes
+    states = []
+    for data in (problem.data, replace(problem.data, x=x, y=y)):
+        silent = replace(problem, channel=Silence(clip=1.0), data=data)
+        state = init(algorithm, silent)
+        for t in range(3):  # DisPFL's masks of one round are sent in the next but one
+            state = step(algorithm, silent, state, cohort_of(algorithm, silent, COHORT), jax.random.fold_in(KEY, t))
+        states.append(state)
+    for state in states:
+        state |= {name: jax.tree.map(lambda leaf: leaf[1:], state[name]) for name in {*algorithm.owned} & state.keys()}
+    return {name for name in states[0] if not equal(states[0][name], states[1][name])}
+
+
+def equal(a, b):
+    return all(map(np.array_equal, jax.tree.leaves(a), jax.tree.leaves(b)))
+
+
+def test_dispfl_refuses_a_channel_with_noise(problem):
+    """Its masks follow from the client's rows and go to all neighbours as they are."""
+    algorithm = make_algorithm("dispfl", lr=0.1, epochs=1)
+    assert "client_params" in leaks(algorithm, problem)
+    with pytest.raises(InputError, match=r"DisPFL sends its masks without noise.* leave message_noise out"):
+        algorithm.check(replace(problem, channel=Channel(clip=1.0, noise=0.5)))
+    for channel in (None, Channel(clip=1.0), Channel(clip=1.0, noise=0.0)):
+        algorithm.check(replace(problem, channel=channel))
+
+
+def test_messages_of_a_round_are_counted_one_by_one(problem):
+    """Each is noised, so each costs privacy."""
+
+    class Twice(FedAvg):
+        def round(self, problem, state, at):
+            again = super().round(problem, state, at)
+            return again | {"params": super().round(problem, again, at)["params"]}
+
+    assert message_count(problem, make_algorithm("fedavg")) == {"up": 1, "down": 1}
+    assert message_count(problem, Twice()) == {"up": 2, "down": 2}
+    assert message_count(problem, make_algorithm("local")) == {"up": 0, "down": 0}
 
 
 # --- bytes by hand ----------------------------------------------------------------------------------------------------

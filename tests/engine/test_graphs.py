@@ -139,6 +139,41 @@ def test_a_thousand_clients(kind):
     assert 0 <= spectral_gap(graph.neighbour_mean) < 1e-2
 
 
+def test_an_adjacency_matrix_is_told_from_a_list_of_edges():
+    """Two clients: pairs and matrix say the same. A matrix of floats cannot be pairs."""
+    path = np.array([[0, 1, 0], [1, 0, 1], [0, 1, 0]])
+    for matrix in (path, path.tolist(), path.astype(bool), path.astype(float)):
+        np.testing.assert_array_equal(Graph.from_edges(matrix, 3).adjacency, path)
+    for pair in ([[0, 1]], [[0, 1], [1, 0]], np.array([[0.0, 1.0], [1.0, 0.0]])):
+        assert Graph.from_edges(pair, 2).adjacency.tolist() == [[0, 1], [1, 0]]
+    star = Graph.from_edges(np.array([[0, 1], [0, 2]]), 3)
+    assert star.degree.tolist() == [2, 1, 1]
+
+
+def test_nodes_of_networkx_may_have_any_names():
+    named = networkx.Graph([("hub", "a"), ("hub", "b")])
+    assert Graph.from_edges(named, 3).degree.tolist() == [2, 1, 1]  # in the order of its nodes
+    grid = Graph.from_edges(networkx.grid_2d_graph(2, 3), 6)
+    np.testing.assert_array_equal(grid.adjacency, networkx.to_numpy_array(networkx.grid_2d_graph(2, 3)))
+    with pytest.raises(InputError, match="the graph has 3 nodes, but there are 4 clients"):
+        Graph.from_edges(named, 4)
+
+
+@pytest.mark.parametrize(
+    ("edges", "message"),
+    [
+        (networkx.Graph([(0, 1), (1, 2, {"weight": 0.3})]), "the edge from 1 to 2 has the weight 0.3.* remove"),
+        ([[0, 0.5, 0], [0.5, 0, 1], [0, 1, 0]], "an adjacency matrix has 0 and 1 alone, but this one has 0.5"),
+        ([[0, 1, 0], [1, 0, 1], [0, 0, 0]], r"not symmetric: it has 1 at \[1, 2\] and 0 at \[2, 1\]"),
+        ([[1, 1, 0], [1, 0, 1], [0, 1, 0]], "an edge joins client 0 to itself"),
+        ([[0, 1, 0], [1, 0, 0]], r"must be pairs .* or a matrix \[3, 3\] of 0 and 1, but the first edge is \[0, 1, 0"),
+    ],
+)
+def test_edges_that_say_more_than_a_graph_has(edges, message):
+    with pytest.raises(InputError, match=message):
+        Graph.from_edges(edges, 3)
+
+
 def test_from_edges_takes_lists_arrays_iterators_and_networkx():
     edges = [(0, 1), (2, 1), (1, 2), (2, 3)]  # one of them twice
     path = networkx.MultiDiGraph(edges)

@@ -36,6 +36,11 @@ def test_epsilon_is_that_of_the_gaussian_mechanism(noise, epsilon):
     assert epsilon_of(noise * 3, delta, rounds=9) == pytest.approx(epsilon, rel=1e-5)
 
 
+def test_the_number_of_clients_bounds_delta_and_changes_no_number():
+    assert epsilon_of(2.0, 0.04, clients=20) == epsilon_of(2.0, 0.04)
+    assert noise_multiplier_for(2.0, 0.04, clients=20) == noise_multiplier_for(2.0, 0.04)
+
+
 def test_the_classical_rule_asks_for_more_noise_than_is_needed():
     for epsilon in (0.05, 0.5, 0.99):
         assert gaussian_noise_multiplier(epsilon, 1e-5) > noise_multiplier_for(epsilon, 1e-5)
@@ -50,6 +55,13 @@ def test_the_classical_rule_asks_for_more_noise_than_is_needed():
         (noise_multiplier_for, {"epsilon": float("nan"), "delta": 0.1}, "epsilon must be .* above 0, got nan"),
         (noise_multiplier_for, {"epsilon": 1.0, "delta": 0.0}, "delta must be .* above 0 and below 1, got 0.0"),
         (noise_multiplier_for, {"epsilon": 1.0, "delta": 0.1, "rounds": 0}, "rounds must be .* at least 1, got 0"),
+        (
+            epsilon_of,
+            {"noise_multiplier": 1.0, "delta": 0.9, "clients": 20},
+            "delta is 0.9, but with 20 clients .* 0.05",
+        ),
+        (noise_multiplier_for, {"epsilon": 1.0, "delta": 0.05, "clients": 20}, "it must be below 1 / 20 = 0.05"),
+        (noise_multiplier_for, {"epsilon": 1.0, "delta": 0.01, "clients": 0}, "clients must be .* at least 1, got 0"),
         (epsilon_of, {"noise_multiplier": 0.0, "delta": 0.1}, "noise_multiplier must be .* above 0, got 0.0"),
         (epsilon_of, {"noise_multiplier": 1.0, "delta": -0.1}, "delta must be .* above 0 and below 1, got -0.1"),
         (noise_multiplier_for, {"epsilon": math.inf, "delta": 0.1}, "epsilon must be .* above 0, got inf"),

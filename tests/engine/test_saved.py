@@ -50,6 +50,23 @@ def rows_of(problem, client):
     return problem.data.test_x[client, : problem.data.test_size[client]]
 
 
+def test_new_rows_are_scaled_as_the_training_rows_were(tmp_path):
+    """Rows in the file's numbers go through `scaled`; without it they are refused, never answered wrongly."""
+    problem = problem_of()
+    features = problem.data.x.shape[-1]
+    mean, step = np.arange(features) * 1000.0, np.full(features, 500.0)
+    ranged = replace(problem, data=replace(problem.data, x_range=(tuple(mean), tuple(mean + step))))
+    saved = load(save(tmp_path / "ranged", ranged, *trained("fedavg", problem)))
+    seen = np.asarray(rows_of(problem, 0))
+    raw = seen * step + mean
+    np.testing.assert_allclose(saved.scaled(raw), seen, atol=1e-3)
+    np.testing.assert_allclose(saved.probabilities(saved.scaled(raw)), saved.probabilities(seen), atol=1e-3)
+    with pytest.raises(InputError, match=r"pass saved.scaled\(x\)"):
+        saved.predict(raw)
+    with pytest.raises(InputError, match="a row has shape"):
+        saved.scaled(raw[:, 1:])
+
+
 # --- what they answer -----------------------------------------------------------------------------------------------
 
 

@@ -4,6 +4,7 @@ import ast
 import json
 import re
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -33,7 +34,7 @@ def test_every_file_is_a_lesson():
 
 @of_all
 def test_title_cell(item):
-    """Title and question as `papers/learn.toml` has them, three aims, what is needed, how long it takes."""
+    """Title and question as `papers/learn.toml` has them, three aims, what is needed, how long it takes to read."""
     about, text = presets.item(*item), notebooks.source(cells(item)[0])
     assert text.startswith(f"# {about['title']}\n")
     assert len(re.findall(r"^- ", text.partition("After this lesson you can")[2], re.MULTILINE)) == 3
@@ -41,8 +42,14 @@ def test_title_cell(item):
     assert re.search(r"^\*\*Before\*\*: ", text, re.MULTILINE)
     for needed in about["needs"]:
         assert re.search(rf"\]\({needed:02}_\w+\.ipynb\)", text), f"lesson {needed} is not named"
+    assert f"{about['reading']} minutes to read, " in text
+
+
+@pytest.mark.parametrize("item", presets.items(of=(presets.COURSE,)), ids=lambda item: item.stem)
+def test_running_time_is_that_of_the_table_of_lessons(item):
     minutes = floors.minutes(item, "quick")
-    assert f"{about['reading']} minutes to read, {report.duration(minutes)} to run" in text
+    words = "about {} on" if "claim" in presets.item(*item) else "read, {} to run"
+    assert words.format(report.duration(minutes)) in notebooks.source(cells(item)[0])
     assert minutes <= 1
 
 
@@ -175,3 +182,19 @@ def test_no_answer_yet():
     for answer in (..., None, lambda x: ..., lambda x: (1, ...)):
         with pytest.raises(Unanswered):
             check_same.why(answer)
+
+
+def test_toy_problems():
+    """Whole numbers are classes, others answers of least squares; rows beyond a client's size do not count."""
+    x, y = np.arange(12.0).reshape(2, 3, 2), np.array([[0, 1, 2], [2, 1, 0]])
+    problem = course.toy(x, y, (x[:, :1], y[:, :1]), outputs=3, features=4)
+    params = problem.model.init(jax.random.key(0))
+    assert jax.tree.map(jnp.shape, params) == {"representation": {"B": (2, 4)}, "head": {"kernel": (4, 3)}}
+    assert problem.data.test_size.tolist() == [1, 1]
+    assert problem.task.headline == "accuracy"
+
+    problem = course.toy(x, x @ [1.0, -1.0], sizes=[3, 1])
+    assert problem.data.size.tolist() == [3, 1]
+    assert problem.task.row_loss(jnp.array([[2.0], [0.0]]), jnp.array([0.0, 4.0])).tolist() == [2, 8]
+    params = {"representation": {"B": jnp.array([[1.0], [-1.0]])}, "head": {}}
+    assert np.allclose(problem.model.apply(params, x[0])[:, 0], x[0] @ [1.0, -1.0])

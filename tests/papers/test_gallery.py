@@ -36,9 +36,10 @@ def test_a_page_of_own_results(monkeypatch, tmp_path, result):
 def test_the_gallery_has_every_committed_picture():
     found = results.committed()
     text = gallery.markdown(found)
-    pictures = re.findall(r'<img src="([^"]*)"', text)
+    pictures = re.findall(r"!\[[^]]*\]\(([^)]*)\)", text)
     assert sorted(pictures) == sorted(f"{item.paper}/{item.stem}.png" for item in found)
     assert all((files.figures_dir() / picture).exists() for picture in pictures)
+    assert all(line.count(" | ") == gallery.ACROSS - 1 for line in text.splitlines() if "![" in line)
 
 
 def test_anchors_are_those_of_the_pages_headings():
@@ -49,3 +50,11 @@ def test_anchors_are_those_of_the_pages_headings():
             re.sub(r"[^\w-]", "", line[3:].lower().replace(" ", "-")) for line in page.splitlines() if line[:3] == "## "
         }
     assert all(gallery.anchor(item) in headings[item.paper] for item in presets.items())
+
+
+def test_pictures_have_display_names():
+    """An SVG has each text of the picture as a comment; Table I names the file of the data as well."""
+    for file in sorted(files.figures_dir().glob("*/*.svg")):
+        said = " ".join(re.findall(r"<!-- ([^>]*) -->", file.read_text()))
+        keys = re.findall(r"\b(?:fashion_\w+|deq_\w+|cifar\w*|shakespeare|femnist|harbox)\b", said)
+        assert not keys or file.stem == "tab01_datasets", f"{file.name}: {', '.join(keys)}"

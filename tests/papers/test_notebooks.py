@@ -9,7 +9,7 @@ import nbformat
 import pytest
 import yaml
 
-from fedlab_lite.papers import notebooks, pages, presets, results
+from fedlab_lite.papers import notebooks, pages, presets, report, results
 from fedlab_lite.util import files
 
 NOTEBOOKS = sorted(files.notebooks_dir().glob("*/*.ipynb"))
@@ -76,6 +76,12 @@ def test_title_cell(file):
     for preset in presets.PRESETS:
         assert re.search(rf"^\|[^|]*\b{preset}\b[^|]*\|", text, re.MULTILINE), f"no row for {preset}"
     assert "Differs from the paper" not in text, "the closing table has the departures"
+
+
+@of_papers
+def test_the_picture_has_a_caption_of_one_sentence(file):
+    said = report.caption(presets.Item(file.parent.name, file.stem))
+    assert re.fullmatch(r"[A-Z][^.?!]*[.?]", said)
 
 
 @of_papers

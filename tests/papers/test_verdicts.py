@@ -144,6 +144,13 @@ def test_a_method_at_the_majority_baseline_is_not_compared():
     assert outcome(GOOD, made([0.5, 0.5, 0.5], constant=0.5)) == "undecided"
 
 
+def test_a_method_that_its_noise_does_not_tell_from_the_baseline_is_not_compared():
+    """Far above on average, but less than three standard errors (0.25 each) over the seeds."""
+    noisy = made([0.11, 0.9, 0.2])
+    assert noisy.final().mean() > 0.4
+    assert compare({"a": GOOD, "b": noisy}, "a", "b").reason.startswith("b is not clearly above the majority baseline")
+
+
 def test_that_a_method_learns_nothing_can_be_confirmed():
     """The claim is about the distance to the baseline, and needs no run that learnt."""
     stuck = made([0.101, 0.099, 0.100])

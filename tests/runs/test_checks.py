@@ -204,3 +204,11 @@ def test_the_attacks_cases_end_in_a_clear_error(capsys, arguments, tmp_path, mon
 def test_compute_checks_as_well(capsys):
     assert main(["compute", "fedeq/fig04", "-p", "lr", "0"]) == 2
     assert "lr of algorithm fedavg must be of type float, above 0, got 0" in capsys.readouterr().err
+
+
+def test_a_parameter_that_papermill_passes_must_be_one_of_the_notebooks():
+    """papermill only warns, and the notebook would run its defaults."""
+    cell = {"__annotations__": {"num_rounds": int | None, "lr": float}, "num_rounds": None, "lr": 0.1, "In": [""]}
+    check_parameters(cell | {"In": ["", "num_rounds: int | None = None", "# Parameters\nnum_rounds = 3\nlr = 0.2\n"]})
+    with pytest.raises(InputError, match="unknown parameter of this notebook 'num_rouds'; did you mean 'num_rounds'"):
+        check_parameters(cell | {"In": ["", "# Parameters\nnum_rouds = 3\n"], "num_rouds": 3})

@@ -61,10 +61,18 @@ def test_a_batch_that_was_killed_between_its_writes(monkeypatch):
             all_of(grid, trajectories_at_once=2, checkpoint_seconds=0)
     stands = [store.load_tree(file)["progress"]["next"] for file in sorted(files.runs_dir().glob("*.ckpt"))]
     assert sorted(stands) == [1, 2]
-    got = all_of(grid, trajectories_at_once=2)
+    monkeypatch.setattr(training, "describe_machine", lambda: MACHINE)
+    got = all_of(grid)
+    for history in got:  # all that had a part is listed
+        assert history.trajectories_at_once == 2
+        assert history.device == f"1 x H200, {want[0].device}"
+        assert history.versions["jax"] == f"{want[0].versions['jax']}, 99.0"
     assert not list(files.runs_dir().glob("*.ckpt"))
     for a, b in zip(got, want, strict=True):
         np.testing.assert_allclose(a.metrics["loss"], b.metrics["loss"], atol=1e-5)
+
+
+MACHINE = {"device": "1 x H200", "precision": "float32", "versions": {"jax": "99.0"}}
 
 
 class Killed(BaseException):

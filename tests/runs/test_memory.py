@@ -39,16 +39,3 @@ def test_what_is_large_is_said(monkeypatch, capsys):
     monkeypatch.setattr(memory, "silent", lambda: False)
     memory.check("Ditto", problem, Ditto(), 1)
     assert "Ditto takes at least 0.0 GB" in capsys.readouterr().err
-
-
-def test_what_is_free(monkeypatch):
-    """The least of the machine's and its container's; unknown is no limit."""
-    texts = {"/proc/meminfo": "MemTotal: 9 kB\nMemAvailable:   2048 kB\n"}
-    monkeypatch.setattr(memory, "_text", lambda file: texts.get(file, ""))
-    assert memory.free() == 2048 * 1024
-    texts |= {"/sys/fs/cgroup/memory.max": "1000000\n", "/sys/fs/cgroup/memory.current": "400000\n"}
-    assert memory.free() == 600_000
-    texts["/sys/fs/cgroup/memory.max"] = "max\n"
-    assert memory.free() == 2048 * 1024
-    texts.clear()
-    assert memory.free() == float("inf")

@@ -17,4 +17,4 @@ from fedlab_lite.algorithms.parts.gossip import (
     project_all,
 )
 from fedlab_lite.algorithms.parts.personal_head import PartialPersonalisation, alternate, body_round
-from fedlab_lite.algorithms.parts.server import server_start, server_step
+from fedlab_lite.algorithms.parts.server import fedopt, server_start, server_step

@@ -97,7 +97,7 @@ def mean_gradient(loss: Callable, params: Any, data: ClientData, chunk: int = 10
         batch = _batch(data, index * chunk + jnp.arange(chunk))
         return optax.tree.add_scale(total, batch.weight.sum(), jax.grad(loss)(params, batch))
 
-    zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, jnp.float32), params)
+    zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, jnp.promote_types(leaf.dtype, jnp.float32)), params)
     total = jax.lax.fori_loop(0, (data.size + chunk - 1) // chunk, step, zeros)
     return jax.tree.map(lambda leaf, like: (leaf / jnp.maximum(data.size, 1)).astype(like.dtype), total, params)
 

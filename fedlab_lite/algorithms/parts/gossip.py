@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from fedlab_lite.engine import Algorithm, ClientData, Models, Problem, RoundContext, average, check_mixing, local_train
+from fedlab_lite.engine import Algorithm, ClientData, Models, Problem, RoundContext, average, check_mixing
 from fedlab_lite.util import InputError
 from fedlab_lite.util.fields import ranged
 
@@ -26,6 +26,7 @@ class Decentralised(Algorithm):
 
     epochs: int = ranged(1, 1)  # passes of the local update over the device's rows
 
+    join_version: ClassVar[int] = 2
     needs_all_clients: ClassVar[bool] = True
     owned: ClassVar[tuple[str, ...]] = ("client_params", "trained")
 
@@ -55,10 +56,8 @@ class Decentralised(Algorithm):
         return {"trained": (state["trained"], {})}
 
     def join_update(self, problem: Problem, data: ClientData, key: jax.Array, start: dict) -> dict:
-        """Train a newcomer's model by plain SGD or `optimizer`."""
-        optimizer = optax.sgd(self.lr) if self.optimizer is None else self.optimizer
-        options = {"batch_size": self.batch_size, "epochs": self.join_epochs, "project": problem.project}
-        return local_train(problem.loss, start, data, key, optimizer, **options)
+        """Train a newcomer's model on its own rows alone."""
+        return self.train(problem.loss, start, data, key, epochs=self.join_epochs, project=problem.project)
 
     def join(self, problem: Problem, state: dict, key: jax.Array) -> dict[str, Models]:
         """The newcomers' models: each starts at the mean of all devices' params, then trains alone.

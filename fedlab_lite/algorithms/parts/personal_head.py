@@ -27,9 +27,10 @@ class PartialPersonalisation(Algorithm):
         return {"head": state["heads"]}, {"representation": state["theta"]}
 
     def join_update(self, problem: Problem, data: ClientData, key: jax.Array, theta: dict, head: dict) -> dict:
-        """Train only a newcomer's head; theta stays what the other clients have learned."""
+        """Train only a newcomer's head, at `head_lr` where there is one; theta stays what others have learned."""
+        optimizer = self.client_optimizer(getattr(self, "head_lr", None))
         options = {"epochs": self.join_epochs, "batch_size": self.batch_size}
-        return fit_head(problem, theta, head, data, key, self.client_optimizer(), **options)
+        return fit_head(problem, theta, head, data, key, optimizer, **options)
 
     def join(self, problem: Problem, state: dict, key: jax.Array) -> dict[str, Models]:
         shared = (state["theta"], state["new_head"])
