@@ -21,7 +21,7 @@ def page(item: Item) -> dict[str, Any]:
 
     The first cell is the committed notebook's, because its result may be newer. Paths of this machine are cut.
     """
-    plain = json.loads(item.notebook.read_text(encoding="utf-8"))
+    plain = files.read_notebook(item.notebook)
     rendered = _rendered(item)
     content, ran = rendered or plain, {}
     if rendered:
@@ -46,7 +46,7 @@ def _rendered(item: Item) -> dict[str, Any] | None:
     for preset in reversed(presets.PRESETS):
         file = files.rendered_dir() / preset / item.paper / f"{item.stem}.ipynb"
         if file.exists():
-            found = json.loads(file.read_text(encoding="utf-8"))
+            found = files.read_notebook(file)
             if not found["metadata"].get("papermill", {}).get("exception"):
                 return found
     return None
@@ -101,14 +101,16 @@ def write_reference(folder: Path) -> list[str]:
     for name in sorted(top, key=str.lower):
         first = (inspect.getdoc(getattr(fl, name)) or "").partition("\n")[0].replace("|", r"\|")
         said.append(f"| {{py:obj}}`fl.{name} <fedlab_lite.{name}>` | {first} |")
-    (folder / "fl.md").write_text("\n".join([*said, "", *_entries("fedlab_lite", sorted(top, key=str.lower))]))
+    said += ["", *_entries("fedlab_lite", sorted(top, key=str.lower))]
+    (folder / "fl.md").write_text("\n".join(said), encoding="utf-8")
     rooms = [name for name in fl.__all__ if inspect.ismodule(getattr(fl, name))]
     for room in rooms:
         module = getattr(fl, room)
         names = [name for name, value in vars(module).items() if _is_public(name, value, module.__name__)]
         others = [name for name in names if not any(getattr(module, name) is known for known in objects)]
         lines = [f"# fl.{room}", "", "```{eval-rst}", f".. automodule:: {module.__name__}", "```", ""]
-        (folder / f"{room}.md").write_text("\n".join([*lines, *_entries(module.__name__, others)]))
+        lines += _entries(module.__name__, others)
+        (folder / f"{room}.md").write_text("\n".join(lines), encoding="utf-8")
     return ["fl", *rooms]
 
 

@@ -1,6 +1,5 @@
 """Text generated from results: one line per claim, results pages, tables of the READMEs, first cells of notebooks."""
 
-import json
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any
@@ -11,6 +10,7 @@ from fedlab_lite.papers.names import MOMENTS, plain_name
 from fedlab_lite.papers.presets import Item
 from fedlab_lite.papers.scope import WORDS
 from fedlab_lite.papers.variants import given, told
+from fedlab_lite.util import files
 from fedlab_lite.util.text import code, markdown
 
 Result = dict[str, Any]
@@ -118,7 +118,7 @@ def caption(item: Item) -> str:
     >>> caption(Item("fl_deq", "fig03_cnn_layers"))
     'Accuracy over the number of convolutions, with the number of parameters beside each marker.'
     """
-    first = notebooks.source(json.loads(notebooks.path(item).read_text(encoding="utf-8"))["cells"][0])
+    first = notebooks.source(files.read_notebook(notebooks.path(item))["cells"][0])
     return next((line.removeprefix(PICTURE) for line in first.splitlines() if line.startswith(PICTURE)), "")
 
 
