@@ -176,7 +176,7 @@ def _pixels(picture: Picture, size: tuple[int, int] | None, kind: np.dtype, grey
             if picture.kind == "uint8":
                 if image.has_transparency_data:
                     image = image.convert("RGBA")
-                    if image.getextrema()[3][0] < 255:
+                    if np.asarray(image)[..., 3].min() < 255:
                         counts["transparent, put before white"] += 1
                     image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
                 image = image.convert("L" if grey else "RGB")

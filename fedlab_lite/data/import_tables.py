@@ -28,8 +28,11 @@ def read_table(
     Columns of numbers are features, in their order. Where labels are numbers, a column of text that has another word
     for each of them gives their words.
     """
+    import pandas  # noqa: F401  (the command line says how to install it, before anything else)
+
     if not source.is_file():
-        raise InputError(f"{source} is not a file, but a pipe or similar; copy it to a file first")
+        what = "is not a file, but a pipe or similar; copy it to a file first" if source.exists() else "does not exist"
+        raise InputError(f"{source} {what}")
     table, said = _parquet(source) if source.suffix.lower() == ".parquet" else _text(source)
     columns = [str(column) for column in table.columns]
     if twice := sorted({name for name in columns if columns.count(name) > 1}):
