@@ -48,8 +48,7 @@ def train_batch(
     fingerprint = data_fingerprint(problem)
     for name, *_ in batch:
         store.agree(name)
-    memory.check(settings.describe(), problem, algorithm_of(settings), len(batch))
-    problem, plan = _planned(problem, settings)
+    problem, plan = _planned(problem, settings, len(batch))
     saved = {run: _checkpoint(run[0]) for run in batch}
 
     def standing(run: Run) -> int:
@@ -134,14 +133,15 @@ def _checkpoint(name: str) -> tuple[dict, Progress, dict] | None:
 
 def compile_batch(batch: Sequence[Run], problem: Problem) -> None:
     """Compile the programs of a batch, so that another process finds them in JAX's cache; no round is computed."""
-    problem, plan = _planned(problem, batch[0][1])
+    problem, plan = _planned(problem, batch[0][1], len(batch))
     training.compile_round(problem, [(algorithm_of(settings), seed) for _, settings, seed in batch], plan)
 
 
-def _planned(problem: Problem, settings: Settings) -> tuple[Problem, Plan]:
+def _planned(problem: Problem, settings: Settings, trajectories: int) -> tuple[Problem, Plan]:
     """The problem on the devices, its clients in groups, and the plan of its rounds."""
     plan, algorithm = Plan(settings.num_rounds, settings.cohort_size, settings.eval_every), algorithm_of(settings)
     plan.check(problem, algorithm)
+    memory.check(settings.describe(), problem, algorithm, trajectories)
     return training.place_problem(in_groups(problem, algorithm, plan.clients_per_round(problem))), plan
 
 

@@ -14,6 +14,18 @@ import fedlab_lite
 from fedlab_lite.util import InputError, cache_dir, choose
 
 PRECISIONS = {"float32": "highest", "tf32": "tensorfloat32", "bfloat16": "bfloat16"}  # our names: JAX's
+WANTED = {  # of JAX' configuration where runs are computed, by the reason
+    "under which the algorithms cannot compute": {
+        "jax_numpy_dtype_promotion": ("standard",),
+        "jax_transfer_guard": (None, "allow", "log"),
+    },
+    "which changes the numbers of a run, and not its name": {
+        "jax_enable_x64": (False,),
+        "jax_threefry_partitionable": (True,),
+        "jax_default_prng_impl": ("threefry2x32",),
+        "jax_random_seed_offset": (0,),
+    },
+}
 FORMS = {b"x": ("zlib",), b"(": ("compression.zstd", "zstandard")}  # first byte of a compiled program: who reads it
 
 
@@ -85,10 +97,10 @@ def setup(
 
 def start() -> None:
     """Start JAX's devices, if it has not. Raises `InputError` where its configuration does not let us compute."""
-    wanted = {"jax_numpy_dtype_promotion": ("standard",), "jax_transfer_guard": (None, "allow", "log")}
-    for name, values in wanted.items():
-        if (value := getattr(jax.config, name)) not in values:
-            raise InputError(f"{name.upper()} is {value!r}, under which the algorithms cannot compute; leave it unset")
+    for why, wanted in WANTED.items():
+        for name, values in wanted.items():
+            if (value := getattr(jax.config, name)) not in values:
+                raise InputError(f"{name.upper()} is {value!r}, {why}; leave it unset")
     try:
         jax.devices()
     except (RuntimeError, AssertionError) as error:  # JAX' own check of CUDA is an assertion

@@ -225,3 +225,22 @@ def test_watched(monkeypatch):
     assert progress.watched()
     monkeypatch.setenv("FEDLAB_BATCH", "1")
     assert not progress.watched()
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("jax_enable_x64", True),
+        ("jax_threefry_partitionable", False),
+        ("jax_default_prng_impl", "rbg"),
+        ("jax_random_seed_offset", 5),
+    ],
+)
+def test_what_changes_numbers_and_not_the_name_is_refused(name, value):
+    before = getattr(jax.config, name)
+    jax.config.update(name, value)
+    try:
+        with pytest.raises(InputError, match=f"{name.upper()} is .*changes the numbers of a run"):
+            run(fedavg())
+    finally:
+        jax.config.update(name, before)
