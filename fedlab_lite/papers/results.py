@@ -16,13 +16,14 @@ from typing import Any
 
 import numpy as np
 
-from fedlab_lite.engine import History, describe_machine
+from fedlab_lite.engine import History
 from fedlab_lite.papers import presets, scope, variants
 from fedlab_lite.papers.outcome import OUTCOMES, Verdict
 from fedlab_lite.papers.presets import Item
 from fedlab_lite.papers.recorded import read_result
 from fedlab_lite.runs import run_names, store
 from fedlab_lite.util import InputError, choose, files
+from fedlab_lite.util.jax_setup import describe_machine, joined
 from fedlab_lite.util.progress import switched_on
 from fedlab_lite.util.text import say
 
@@ -206,12 +207,8 @@ def _plain(value):
 
 
 def _provenance(histories: Sequence[History]) -> dict[str, Any]:
-    made: dict[str, Any] = describe_machine()
-    seconds = None
-    if histories:
-        devices, seconds = {run.device for run in histories}, sum(run.seconds for run in histories)
-        made = {"versions": histories[0].versions, "device": ", ".join(sorted(devices))}
-        made["precision"] = ", ".join(sorted({run.precision for run in histories}))
+    made = joined([run.made for run in histories]) if histories else describe_machine()
+    seconds = sum(run.seconds for run in histories) if histories else None
     return made | {"seconds": seconds, "package_version": made["versions"]["fedlab_lite"]}
 
 
