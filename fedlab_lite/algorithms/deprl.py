@@ -108,7 +108,7 @@ class DePRL(parts.PartialPersonalisation):
 
         'consensus': ||phi_i - mean phi||; 'consensus_error': its square, whose mean is in (10); 'stationarity': M(k).
         """
-        gap = parts.disagreement(state["thetas"])
+        gap = parts.disagreement(problem, state["thetas"])
         found = {"consensus": gap, "consensus_error": jnp.square(gap)}
         return found | ({"stationarity": self.stationarity(problem, state)} if self.measures == "theorem" else {})
 
@@ -129,5 +129,5 @@ class DePRL(parts.PartialPersonalisation):
         means = (parts.mean_of(found[part]) for part in ("representation", "head"))
         by_phi, by_theta = (optax.tree.norm(mean, squared=True) for mean in means)
         tau = (self.head_steps or self.head_epochs) / (self.steps or self.epochs)
-        error = jnp.square(parts.disagreement(state["thetas"])).mean()
+        error = jnp.square(parts.disagreement(problem, state["thetas"])).mean()
         return by_phi + self.head_lr * tau / self.lr * by_theta + error

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import optax
 from jax.flatten_util import ravel_pytree
 
-from fedlab_lite.algorithms.parts import PartialPersonalisation
+from fedlab_lite.algorithms.parts import PartialPersonalisation, distances
 from fedlab_lite.engine import Batch, ClientData, Models, Problem, RoundContext, average, fit_head
 from fedlab_lite.util.fields import one_of, ranged
 
@@ -127,5 +127,4 @@ class FeDEQ(PartialPersonalisation):
 
     def monitor(self, problem: Problem, state: dict) -> dict[str, jax.Array]:
         """The curve 'consensus': ||theta_i - theta||_2, whose mean over all clients is the residual of Fig. 11."""
-        gap = jax.tree.map(lambda own, theta: own - theta, state["thetas"], state["theta"])
-        return {"consensus": jax.vmap(optax.tree.norm)(gap)}
+        return {"consensus": distances(problem, state["thetas"], state["theta"])}

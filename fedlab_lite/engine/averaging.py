@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float, Inexact, Int, Integer, PyTree, Shaped
 
-from fedlab_lite.engine.devices import Sparse, combine, per_row
+from fedlab_lite.engine.devices import Sparse, combine, everywhere, per_row
 from fedlab_lite.util import InputError, choose
 
 FUSIONS = ("own", "samples", "uniform", "iterations", "iterations_samples")
@@ -61,7 +61,8 @@ def average(
     """
     if not isinstance(weights, jax.core.Tracer) and not (np.isfinite(weights).all() and np.min(weights) >= 0):
         raise InputError(f"weights {np.asarray(weights).tolist()} must be finite and not negative")
-    counts = jnp.asarray(weights > 0)
+    weights = everywhere(jnp.asarray(weights))  # a sum over devices would round in another order
+    counts = weights > 0
     weights = weights / jnp.where(counts.any(), weights.max(), 1)  # equal weights give equal bits, however large
     share = weights if order is None else weights[order]
     share = jnp.asarray(share / jnp.where(counts.any(), share.sum(), 1))

@@ -33,6 +33,11 @@ def replicated() -> NamedSharding:
     return NamedSharding(mesh(), EVERYWHERE)
 
 
+def everywhere(tree: Any) -> Any:
+    """The arrays on every device, so that what is computed from them has the bits of a single device."""
+    return tree if mesh().size == 1 else jax.lax.with_sharding_constraint(tree, replicated())
+
+
 def shared_out(num_clients: int) -> bool:
     """Whether the arrays of `num_clients` clients are distributed over several devices."""
     return mesh().size > 1 and num_clients % mesh().size == 0
@@ -234,7 +239,7 @@ def combine(matrix: Matrix, stacked: PyTree, *, order: Int[Array, " m"] | None =
         if several:
             result = _over_devices(exchanged, (CLIENTS,), CLIENTS if spread else EVERYWHERE)(rows)
         else:
-            result = whole(jax.lax.with_sharding_constraint(rows, replicated()) if devices > 1 else rows)
+            result = whole(everywhere(rows))
         return result.reshape(k, *leaf.shape[1:])
 
     return jax.tree.map(one, stacked)

@@ -50,7 +50,7 @@ def executed(client, *cells, monkeypatch):
 
 @pytest.mark.slow
 def test_one_line_per_cell_that_is_empty_at_the_end(monkeypatch):
-    _, *found, last, slider = executed(Watched, SEEN, CELL, CELL, LAST, SLIDER, monkeypatch=monkeypatch)
+    _, *found, last = executed(Watched, SEEN, CELL, CELL, LAST, monkeypatch=monkeypatch)
     for line, printed in found:
         assert line["data"]["text/html"] == ""
         assert printed["text"] == "result\n"
@@ -59,12 +59,11 @@ def test_one_line_per_cell_that_is_empty_at_the_end(monkeypatch):
     assert "&lt;run&gt; 29: 4 of 4 rounds" in shown
     assert "; accuracy 0.75" in shown
     assert shown.count("<polyline") == 30
-    assert "application/vnd.jupyter.widget-view+json" in slider[0]["data"]
 
 
 @pytest.mark.slow
 def test_a_program_that_runs_a_notebook_sees_neither_bars_nor_widgets(monkeypatch):
-    """With a slider, papermill sometimes waited for ever for the reply of an idle kernel."""
+    """With a slider, a program sometimes waits for ever for an idle kernel's reply; `make browser` sees sliders."""
     _, found, last, slider = executed(NotebookClient, SEEN, CELL, "print(said)", SLIDER, monkeypatch=monkeypatch)
     assert [each["text"] for each in (*found, *last, *slider)] == ["result\n", "[]\n", "3\n"]
 

@@ -12,6 +12,7 @@ from fedlab_lite.algorithms.parts.gossip import (
     check_graph,
     check_matrix,
     disagreement,
+    distances,
     mean_of,
     mixed,
     project_all,

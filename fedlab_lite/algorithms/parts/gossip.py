@@ -69,7 +69,7 @@ class Decentralised(Algorithm):
 
     def monitor(self, problem: Problem, state: dict) -> dict[str, jax.Array]:
         """The curve 'consensus': ||w_i - mean w||_2, of which the mean over the devices is reported."""
-        return {"consensus": disagreement(state["client_params"])}
+        return {"consensus": disagreement(problem, state["client_params"])}
 
 
 def check_graph(algorithm: Algorithm, problem: Problem) -> None:
@@ -107,10 +107,17 @@ def mean_of(stacked: Any) -> Any:
     return average(stacked, jnp.ones(len(jax.tree.leaves(stacked)[0])))
 
 
-def disagreement(stacked: Any) -> jax.Array:
+def disagreement(problem: Problem, stacked: Any) -> jax.Array:
     """The distance ||x_i - mean x||_2 of every device from the mean, `[N]`."""
-    gap = jax.tree.map(lambda own, mean: own - mean, stacked, mean_of(stacked))
-    return jax.vmap(optax.tree.norm)(gap)
+    return distances(problem, stacked, mean_of(stacked))
+
+
+def distances(problem: Problem, stacked: Any, shared: Any) -> jax.Array:
+    """The distance ||x_i - x||_2 of every client from what is shared, `[clients]`.
+
+    One client after the other on a CPU, so that its bits are the same however clients are spread over devices.
+    """
+    return problem.for_clients(lambda own, x: optax.tree.norm(optax.tree.sub(own, x)), stacked, shared=(shared,))
 
 
 def averaged(problem: Problem, stacked: Any, mean: Any, beta: float) -> Any:
