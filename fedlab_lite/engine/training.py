@@ -160,9 +160,9 @@ def advance(
         progress = [Progress() for _ in trajectories]
         states = start(algorithms, problem, [keys[0] for keys in each_keys])
         measure(0)
-    spent = [each.seconds for each in progress]
+    spent, here = [each.seconds for each in progress], describe_machine()
     for each in progress:
-        each.computed_by(describe_machine(), number)
+        each.computed_by(here, number)
     for index in range(progress[0].next, plan.num_rounds):
         states = _round(algorithm, problem, states, index, keys, plan.clients_per_round(problem), number)
         jax.block_until_ready(states)

@@ -1,6 +1,7 @@
 """Sources of the book's pages: notebooks with a note on how they were run, and the reference of public names."""
 
 import dataclasses
+import importlib
 import inspect
 import json
 from collections.abc import Iterable
@@ -124,7 +125,7 @@ def _entries(module: str, names: Iterable[str]) -> list[str]:
     """One heading and one entry of Sphinx's autodoc for each name."""
     lines = []
     for name in names:
-        value = getattr(__import__(module, fromlist=[name]), name)
+        value = getattr(importlib.import_module(module), name)
         kind = "autoclass" if inspect.isclass(value) else "autofunction"
         lines += [f"## {name}", "", "```{eval-rst}", f".. {kind}:: {module}.{name}{_hyper_parameters(value)}"]
         lines += ["   :members:"] if kind == "autoclass" and not issubclass(value, tuple) else []
