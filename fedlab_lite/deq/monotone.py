@@ -40,8 +40,8 @@ def monotone(A: Float[Array, "..."], B: Float[Array, "..."], m: float = 0.1) -> 
 def splitting(W: Float[Array, "n n"], step: float = 1.0) -> dict:
     """The params of `peaceman_rachford` for the layer of W, with the inverse of I + step (I - W), taken once.
 
-    Any step above 0 converges. With L the spectral norm of I - W, an iteration reduces the error by the factor sqrt(1 -
-    4 step m / (1 + step L)^2) or more. This factor is smallest for step = 1 / L.
+    Any step above 0 converges. Let L be the spectral norm of I - W. An iteration multiplies the error by at most
+    sqrt(1 - 4 step m / (1 + step L)^2), which is smallest for step = 1 / L.
 
     Raises:
       InputError: step <= 0.

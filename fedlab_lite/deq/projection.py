@@ -1,8 +1,8 @@
 """Projections onto balls of matrices, which keep an equilibrium layer z = phi(B z + u) a contraction.
 
-Let phi be 1-Lipschitz in each component, as ReLU and tanh are. If the infinity norm of B (FeDEQ's eq. (4)) or its
-spectral norm is at most kappa < 1, then z -> phi(B z + u) is a contraction with factor kappa, in the max-norm or in the
-Euclidean norm. So one equilibrium exists for every u, and plain iteration finds it.
+Let phi be 1-Lipschitz in each component, as ReLU and tanh are. Let the infinity norm of B be at most kappa < 1, as in
+FeDEQ's eq. (4). Then z -> phi(B z + u) is a contraction with factor kappa in the max-norm. A bound on the spectral norm
+makes it one in the Euclidean norm. So one equilibrium exists for every u, and plain iteration finds it.
 """
 
 import jax
