@@ -1,4 +1,4 @@
-"""Projections onto balls of matrices, which keep an equilibrium layer z = phi(B z + u) a contraction.
+"""Matrices kept inside a ball, so that an equilibrium layer z = phi(B z + u) is a contraction.
 
 Let phi be 1-Lipschitz in each component, as ReLU and tanh are. Let the infinity norm of B be at most kappa < 1, as in
 FeDEQ's eq. (4). Then z -> phi(B z + u) is a contraction with factor kappa in the max-norm. A bound on the spectral norm
@@ -10,6 +10,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float
 
 from fedlab_lite.util import InputError
+
+SQUARINGS = 8  # of B^T B, in the bound of its spectral norm
 
 
 def project_linf(B: Float[ArrayLike, "..."], kappa: float = 0.95, *, axis: int = 1) -> Float[Array, "n m"]:
@@ -69,32 +71,54 @@ def project_linf(B: Float[ArrayLike, "..."], kappa: float = 0.95, *, axis: int =
     return jnp.where(outside, jnp.sign(B) * (size * (kappa / left)), B)
 
 
-def project_spectral(B: Float[ArrayLike, "..."], kappa: float = 0.95) -> Float[Array, "n m"]:
-    """The matrix nearest to B (Frobenius norm) whose spectral norm is at most kappa: singular values are clipped.
+def normalise_spectral(B: Float[ArrayLike, "..."], kappa: float = 0.95) -> Float[Array, "n m"]:
+    """B, scaled down where its spectral norm may exceed kappa: spectral normalisation (Miyato et al. 2018).
 
-    A matrix inside the ball stays bit for bit the same. B and its transpose need no distinction, as their norms are
-    equal. The norm is exact, by a singular value decomposition. Power iteration is cheaper for wide layers, but its
-    value is below the norm. Then a layer outside the ball can pass as a contraction.
+    The norm is taken by `spectral_bound`. A matrix whose bound is at most kappa stays bit for bit the same. The ball is
+    convex, so averages of matrices inside stay inside. B and its transpose need no distinction.
 
     Args:
       B: [n, m] matrix; vmap over further axes.
       kappa: radius, in (0, 1).
 
     Returns:
-      The projection, shaped like B.
+      The scaled matrix, shaped like B.
 
     Raises:
       InputError: kappa outside (0, 1), B not a matrix.
 
-    Example:
-      >>> project_spectral(jnp.array([[0.0, 2.0], [0.25, 0.0]]), 0.5).tolist()
-      [[0.0, 0.5], [0.25, 0.0]]
+    Example (the norm is 2, and m = 1):
+      >>> (10 * normalise_spectral(jnp.array([[1.2], [1.6]]), 0.5)).round().tolist()
+      [[3.0], [4.0]]
     """
     _check_radius(kappa)
     if jnp.ndim(B) != 2:
         raise InputError(f"B must be the matrix of a dense layer, got shape {jnp.shape(B)}")
-    left, sizes, right = jnp.linalg.svd(B, full_matrices=False)
-    return jnp.where(jnp.max(sizes, initial=0) <= kappa, B, (left * jnp.minimum(sizes, kappa)) @ right)
+    bound = spectral_bound(jnp.asarray(B))
+    return jnp.where(bound <= kappa, B, B * (kappa / jnp.where(bound > 0, bound, 1)))
+
+
+def spectral_bound(B: Float[Array, "n m"]) -> Float[Array, ""]:
+    r"""An upper bound of the spectral norm of B, at most 0.7 % too large up to m = 1024.
+
+    A guarantee needs an upper bound, and power iteration gives a lower one. A singular value decomposition is exact.
+    But its threads compete with those of the devices, so it takes longer than a whole local step. Here G = B^T B is
+    squared eight times, and all is products of matrices:
+
+    .. math::
+      \|B\|_2 \le \|G^{256}\|_F^{1/512} \le m^{1/1024} \, \|B\|_2.
+
+    Example:
+      >>> round(float(spectral_bound(jnp.array([[1.2], [1.6]]))), 4)
+      2.0
+    """
+    left, right, log_bound = B.T, B, jnp.zeros((), B.dtype)
+    for i in range(SQUARINGS + 1):
+        power = jnp.matmul(left, right, precision=jax.lax.Precision.HIGHEST)
+        size = jnp.sqrt(jnp.sum(power**2))
+        log_bound += jnp.log(size) / 2 ** (i + 1)
+        left = right = power / jnp.where(size > 0, size, 1)  # of norm 1 before it is squared
+    return jnp.exp(log_bound)
 
 
 def _check_radius(kappa: float) -> None:

@@ -20,9 +20,9 @@ from fedlab_lite.deq import (
     equilibrium,
     jacobian_norm,
     monotone,
+    normalise_spectral,
     peaceman_rachford,
     project_linf,
-    project_spectral,
     splitting,
 )
 from fedlab_lite.nn.layers import Conv, GroupNorm, MaybeArray, as_float, conv2d, group_norm, max_pool, softplus
@@ -145,7 +145,7 @@ class DEQMLP(nnx.Module):
     equilibrium:
 
         linf       B is projected to the l-infinity ball of eq. (4), of radius `kappa`
-        spectral   B is projected to the ball of the spectral norm, of radius `kappa`
+        spectral   B is scaled into the ball of the spectral norm, of radius `kappa`
         monotone   W = kappa I - A^T A + B - B^T, `deq.monotone` with m = 1 - kappa; W may be large
 
     With 'linf' and 'spectral' the cell is a contraction, and `kappa` 0 leaves B unconstrained, as in the second curve
@@ -180,7 +180,7 @@ class DEQMLP(nnx.Module):
 
     def project(self) -> None:
         if self.kappa and self.parametrisation != "monotone":
-            onto = project_linf if self.parametrisation == "linf" else project_spectral
+            onto = project_linf if self.parametrisation == "linf" else normalise_spectral
             self.B[...] = onto(self.B[...], self.kappa)
 
     def __call__(

@@ -1,3 +1,5 @@
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -17,8 +19,8 @@ def draw(seed, n=6, size=2.0):
     return jnp.asarray(size * A / np.sqrt(n)), jnp.asarray(size * B / np.sqrt(n)), jnp.asarray(u)
 
 
-def layer(A, B, u, m, step, **options):
-    v, solution = equilibrium(peaceman_rachford, splitting(monotone(A, B, m), step), u, u, **options)
+def layer(A, B, u, m, **options):
+    v, solution = equilibrium(peaceman_rachford, splitting(monotone(A, B, m)), u, u, **options)
     return jnp.maximum(v, 0), solution
 
 
@@ -39,23 +41,42 @@ def test_a_layer_by_hand():
     A, B = jnp.array([[1.0, 1.0], [0.0, 1.0]]), jnp.array([[0.0, 1.0], [0.0, 0.0]])
     assert monotone(A, B, 0.5).tolist() == [[-0.5, 0.0], [-2.0, -1.5]]
     u = jnp.array([[3.0, 5.0], [3.0, 1.0], [-1.0, 5.0]])
-    z, _ = layer(A, B, u, 0.5, 1.0, tol=1e-6, max_iter=100)
+    z, _ = layer(A, B, u, 0.5, tol=1e-6, max_iter=100)
     np.testing.assert_allclose(z, [[2.0, 0.4], [2.0, 0.0], [0.0, 2.0]], atol=1e-5)
 
 
-@settings(max_examples=40)
-@given(seed=st.integers(0, 10_000), m=st.sampled_from([0.05, 0.5, 1.0]), step=st.sampled_from([0.1, 1.0, 10.0]))
-def test_the_conditions_on_which_existence_and_convergence_rest(seed, m, step):
+@partial(jax.jit, static_argnums=2)
+def iterated(A, B, m, u, v):
+    W = monotone(A, B, m)
+    params = splitting(W)
+    return W, params, peaceman_rachford(params, u, v)
+
+
+@settings(max_examples=60)
+@given(
+    seed=st.integers(0, 10_000),
+    n=st.sampled_from([1, 2, 7]),
+    size=st.sampled_from([0.0, 1.0, 20.0]),
+    m=st.sampled_from([0.05, 0.5, 1.0]),
+)
+def test_the_conditions_on_which_existence_and_convergence_rest(seed, n, size, m):
     """I - W >= m I, and an iteration contracts by the factor that `splitting` states: one equilibrium, always found."""
     with jax.enable_x64():
-        A, B, u = draw(seed)
-        W = monotone(A, B, m)
-        lowest = np.linalg.eigvalsh(np.eye(6) - (W + W.T) / 2).min()
-        assert lowest >= m - 1e-12
-        factor = np.sqrt(1 - 4 * step * m / (1 + step * np.linalg.norm(np.eye(6) - W, 2)) ** 2)
-        params, (v, w) = splitting(W, step), jax.random.normal(jax.random.key(seed), (2, 4, 6))
-        apart = np.linalg.norm(peaceman_rachford(params, u, v) - peaceman_rachford(params, u, w), axis=1)
-        assert (apart <= (factor + 1e-9) * np.linalg.norm(v - w, axis=1)).all()
+        A, B, u = draw(seed, n, size)
+        starts = np.random.default_rng(seed).normal(size=(2, 4, n))
+        W, params, v = iterated(A, B, m, u, starts[0])
+        M, w = np.eye(n) - W, iterated(A, B, m, u, starts[1])[2]
+        assert np.linalg.eigvalsh((M + M.T) / 2).min() >= m - 1e-9 * size
+        np.testing.assert_allclose(params["inverse"] @ (np.eye(n) + params["step"] * M), np.eye(n), atol=1e-12)
+        L = np.linalg.norm(M, 2)
+        assert 1 / L / 1.01 <= params["step"] <= 1 / L * (1 + 1e-12)
+        apart = np.linalg.norm(v - w, axis=1) / np.linalg.norm(starts[0] - starts[1], axis=1)
+        assert (apart <= np.sqrt(1 - m / L / 1.01) + 1e-12).all()
+
+
+@partial(jax.jit, static_argnums=2)
+def solved(A, B, m, u):
+    return layer(A, B, u, m, **TIGHT)
 
 
 @settings(max_examples=15)
@@ -64,7 +85,7 @@ def test_the_splitting_finds_the_equilibrium_that_another_splitting_finds(seed, 
     with jax.enable_x64():
         A, B, u = draw(seed, n=4)
         W = np.asarray(monotone(A, B, m))
-        z, solution = jax.jit(lambda *at: layer(*at, m, 1.0, **TIGHT))(A, B, u)
+        z, solution = solved(A, B, m, u)
         np.testing.assert_allclose(z, np.maximum(z @ W.T + u, 0), atol=1e-9)  # it is an equilibrium
         np.testing.assert_allclose(z, forward_backward(W, np.asarray(u), m), atol=1e-7)  # and the only one
         assert (solution.iterations < 2000).all()
@@ -78,7 +99,7 @@ def test_it_converges_where_plain_iteration_does_not():
         def plain(z):
             return jnp.maximum(z @ W.T + u, 0)
 
-        z, solution = layer(A, B, u, 0.1, 0.2, **TIGHT)
+        z, solution = solved(A, B, 0.1, u)
         assert (solution.residual < 1e-9).all()
         np.testing.assert_allclose(z, plain(z), atol=1e-8)
         assert (fixed_point(plain, u, max_iter=300).residual > 1).all()
@@ -93,7 +114,7 @@ def test_the_gradient_is_that_of_the_implicit_function_theorem_and_of_finite_dif
 
         @jax.jit
         def loss(A, B, u):
-            return jnp.sum(y * layer(A, B, u, 0.5, 1.0, **TIGHT | {"solver": solver, "backward_solver": solver})[0])
+            return jnp.sum(y * layer(A, B, u, 0.5, **TIGHT | {"solver": solver, "backward_solver": solver})[0])
 
         of_A, of_B, of_u = jax.grad(loss, argnums=(0, 1, 2))(A, B, u)
         W = np.asarray(monotone(A, B, 0.5))
@@ -111,7 +132,7 @@ def test_clients_under_vmap_and_jit_agree_with_the_plain_call():
 
     @jax.jit
     def of_client(scale):
-        return jax.value_and_grad(lambda A: layer(A, scale * B, u, 0.5, 1.0)[0].sum())(A)
+        return jax.value_and_grad(lambda A: layer(A, scale * B, u, 0.5)[0].sum())(A)
 
     together = jax.jit(jax.vmap(of_client))(jnp.array([0.5, 2.0]))
     for i, scale in enumerate((0.5, 2.0)):
@@ -127,7 +148,6 @@ def test_clients_under_vmap_and_jit_agree_with_the_plain_call():
         (lambda: monotone(jnp.eye(2), jnp.eye(2), float("nan")), "m = nan"),
         (lambda: monotone(jnp.ones((2, 3)), jnp.ones((2, 3))), "square matrices of one size"),
         (lambda: monotone(jnp.ones((3, 3, 2, 2)), jnp.ones((3, 3, 2, 2))), "of a dense layer"),
-        (lambda: splitting(jnp.eye(2), 0.0), "step = 0.0: must be above 0"),
     ],
 )
 def test_bad_input(call, message):
