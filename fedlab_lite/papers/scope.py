@@ -154,8 +154,9 @@ def judge(
         return replace(each, obstacle=each.obstacle or other.get(data, "")).after(max(left, 0))
 
     def after(found: Verdict) -> Verdict:
-        if found.outcome not in FIRM or not found.comparisons:
-            return found
+        plain = decide(found.comparisons, like=found.like, cause=found.cause)
+        if found.outcome == "misprint" or (found.outcome == "undecided" and found.reason != plain.reason):
+            return found  # undecided for another reason than its comparisons, such as a premise
         return decide(map(checked, found.comparisons), like=found.like, cause=found.cause)
 
     also = {name: after(each) for name, each in also.items()}

@@ -172,8 +172,7 @@ def main(devices: int) -> dict:
 # --- tests ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def found():
+def computed() -> dict[int, dict]:
     """What processes with 8 devices and with 1 say."""
     environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[1])}
     commands = {devices: [sys.executable, __file__, str(devices)] for devices in (DEVICES, 1)}
@@ -184,6 +183,11 @@ def found():
     outputs = {devices: process.communicate()[0] for devices, process in processes.items()}
     assert [process.returncode for process in processes.values()] == [0, 0]
     return {devices: json.loads(output.splitlines()[-1]) for devices, output in outputs.items()}
+
+
+@pytest.fixture(scope="module")
+def found(once):
+    return {int(devices): said for devices, said in once("devices", computed).items()}
 
 
 @pytest.mark.slow
