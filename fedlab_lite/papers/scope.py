@@ -155,8 +155,9 @@ def judge(
 
     def after(found: Verdict) -> Verdict:
         plain = decide(found.comparisons, like=found.like, cause=found.cause)
-        if found.outcome == "misprint" or (found.outcome == "undecided" and found.reason != plain.reason):
-            return found  # undecided for another reason than its comparisons, such as a premise
+        other = found.outcome == "undecided" and found.reason != plain.reason  # than its comparisons: a premise, say
+        if found.outcome == "misprint" or other or not found.comparisons:
+            return found
         return decide(map(checked, found.comparisons), like=found.like, cause=found.cause)
 
     also = {name: after(each) for name, each in also.items()}
