@@ -20,12 +20,14 @@ class Solution(NamedTuple):
       residual: ||f(z) - z||_2 of exactly that `z`; inf where `f` never gave a finite value.
       iterations: int32, number of evaluations of `f` that the sample needed.
       trace: the residual at each evaluation; inf where it was not finite, NaN after the sample stopped.
+      penalty: what a regulariser of the layer adds to each sample's loss; solvers leave it None.
     """
 
     z: PyTree[Float[Array, "B ..."]]
     residual: Float[Array, " B"]
     iterations: Int[Array, " B"]
     trace: Float[Array, "max_iter B"]
+    penalty: Float[Array, " B"] | None = None
 
 
 @jax.custom_batching.custom_vmap
