@@ -63,7 +63,7 @@ class Solve:
             return cell(params, u, z.reshape(u.shape)).reshape(z.shape)
 
         z, solution = equilibrium(flat_cell, params, u, start.reshape(-1, *u.shape[2:]), **options)
-        residual, iterations, trace = (x.reshape(*x.shape[:-1], *u.shape[:2]) for x in solution[1:])
+        residual, iterations, trace = (x.reshape(*x.shape[:-1], *u.shape[:2]) for x in solution[1:4])
         whole = jnp.sqrt(jnp.where(jnp.isnan(trace), 0, trace**2).sum(-1))
         trace = jnp.where(jnp.isnan(trace).all(-1), jnp.nan, whole)
         row = Solution(solution.z.reshape(u.shape), jnp.sqrt((residual**2).sum(-1)), iterations.max(-1), trace)
