@@ -1,4 +1,4 @@
-"""Deep equilibrium layers: solvers, implicit gradients, regularisers and a projection.
+"""Deep equilibrium layers: solvers, implicit gradients, regularisers, a projection, and a report on a layer.
 
 Of the rest of the package it imports only `util`.
 """

@@ -11,6 +11,7 @@ from jaxtyping import Array, Float, Key, PyTree, Shaped
 
 from fedlab_lite.deq.driver import flatten, norm
 from fedlab_lite.deq.implicit import GRADIENTS, adjoint_residual, equilibrium
+from fedlab_lite.deq.regularisers import spectral_radius
 from fedlab_lite.deq.reversible import TAU, most_steps
 from fedlab_lite.deq.solvers import SOLVERS
 
@@ -89,7 +90,6 @@ def report(
       >>> errors["implicit"] < 1e-3 < errors["one_step"]
       True
     """
-    from fedlab_lite.deq.regularisers import spectral_radius
 
     def layer(z):
         return f(params, x, z)
