@@ -143,4 +143,4 @@ def test_a_regulariser_makes_the_jacobian_smaller():
         problem = blobs(model="deq_mlp", width=12, features=8, kappa=0.0, regulariser=weight)
         state = run_rounds(FedAvg(lr=0.1, epochs=5), problem, 3, [0, 1, 2, 3, 4])
         sizes[weight] = np.linalg.norm(state["params"]["representation"]["B"])
-    assert sizes[3.0] < 0.5 * sizes[0.0]
+    assert sizes[3.0] < 0.75 * sizes[0.0]
