@@ -1,9 +1,10 @@
-"""Deep equilibrium layers: solvers, implicit gradients, regularisers, and parametrisations with an equilibrium.
+"""Deep equilibrium layers: solvers, gradients, regularisers, parametrisations with an equilibrium, and a report.
 
 Of the rest of the package it imports only `util`.
 """
 
-from fedlab_lite.deq.driver import Solution
+from fedlab_lite.deq.diagnostics import GradientRow, Report, SolverRow, report
+from fedlab_lite.deq.driver import Inverse, Solution
 from fedlab_lite.deq.implicit import GRADIENTS, adjoint_residual, equilibrium
 from fedlab_lite.deq.monotone import monotone, peaceman_rachford, splitting
 from fedlab_lite.deq.projection import normalise_spectral, project_linf
