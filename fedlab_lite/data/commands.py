@@ -70,7 +70,8 @@ def data_check(args: argparse.Namespace) -> None:
     _show(args.name, pool)
     if pool.feature_names:
         say(f"features: {', '.join(pool.feature_names[:20])}{', ...' * (len(pool.feature_names) > 20)}")
-    seen = "networks see " + ("x / 255, 0 to 1" if x.dtype == "uint8" else f"{x.min():g} to {x.max():g}")
+    white = ranges.WHITE.get(x.dtype)
+    seen = "networks see " + (f"x / {white}, 0 to 1" if white else f"{x.min():g} to {x.max():g}")
     if pool.x_range is None:
         say(f"{pool.task}; x runs from {x.min():g} to {x.max():g}; {seen}")
     else:

@@ -15,7 +15,7 @@ import numpy as np
 
 from fedlab_lite.data.formats import Arrays
 from fedlab_lite.data.pool import Pool
-from fedlab_lite.util import InputError, OutputError, cache_dir, write_atomic
+from fedlab_lite.util import InputError, OutputError, cache_dir, sha256_of_arrays, write_atomic
 
 VERSION = 2  # increase it whenever the samples change, so that no old cached file is used for new data
 CHARACTERS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
@@ -41,12 +41,14 @@ def cached(name: str, build: Callable, num_classes: int, *, task: str = "classif
     order = "-".join(f"{what}{count}" for what, count in counts.items())
     path = cache_dir() / "embedded" / f"{name.removesuffix('100')}-v{VERSION}-{order}.npz"
     about = {"name": name, "source": f"embedded {name}", "num_classes": num_classes, "task": task}
-    # a damaged file is made anew
+    # a damaged or altered file is made anew
     with contextlib.suppress(Exception), open(path, "rb") as file, np.load(file) as content:
-        return Pool(**content, **about)
+        arrays = dict(content)
+        if arrays.pop("sha256").item() == sha256_of_arrays(arrays):
+            return Pool(**arrays, **about)
     arrays = build(*counts.values())
     buffer = io.BytesIO()
-    np.savez(buffer, **arrays)
+    np.savez(buffer, **arrays, sha256=sha256_of_arrays(arrays))
     with contextlib.suppress(OutputError):  # without the cache the next call is only slower
         write_atomic(path, buffer.getbuffer())
     return Pool(**arrays, **about)

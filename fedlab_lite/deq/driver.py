@@ -5,9 +5,11 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PyTree, Shaped
 
 from fedlab_lite.util import InputError
+from fedlab_lite.util.fields import Range, check_value
 
 DIVERGED = 1e6  # a sample stops when its residual exceeds this multiple of its best residual
 
@@ -92,9 +94,17 @@ def check_counts(**counts: int) -> None:
             raise InputError(f"{name} = {value}: must be at least 1")
 
 
-def check(z0: PyTree, max_iter: int, **sizes: int) -> None:
-    """Raise `InputError` unless all numbers are at least 1 and the leaves of `z0` share axis 0."""
+def check_tolerances(**tolerances: Any) -> None:
+    """Raise `InputError` unless all are finite numbers of at least 0; those of JAX may be data of a program."""
+    for name, value in tolerances.items():
+        if not isinstance(value, jax.Array | np.floating):
+            check_value(name, value, float, Range(0))
+
+
+def check(z0: PyTree, max_iter: int, tol: Any, **sizes: int) -> None:
+    """Raise `InputError` unless the numbers are in their ranges and the leaves of `z0` share axis 0."""
     check_counts(max_iter=max_iter, **sizes)
+    check_tolerances(tol=tol)
     shapes = [jnp.shape(leaf) for leaf in jax.tree.leaves(z0)]
     if not shapes or any(not s or s[0] != shapes[0][0] for s in shapes):
         raise InputError(f"all arrays of z0 must share axis 0, the samples; their shapes are {shapes}")

@@ -19,7 +19,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float, Int, PyTree, Shaped
 
-from fedlab_lite.deq.driver import Solution, check_counts, flatten, norm
+from fedlab_lite.deq.driver import Solution, check_counts, check_tolerances, flatten, norm
 from fedlab_lite.deq.solvers import SOLVERS
 from fedlab_lite.util import InputError, choose
 
@@ -154,7 +154,7 @@ def equilibrium(
       z, like `z0`, and the solver's `Solution` (not differentiable). With 'phantom', z lies k steps past z*.
 
     Raises:
-      InputError: unknown names, k or max_iter < 1, and what the solvers raise.
+      InputError: unknown names, k or max_iter < 1, a tolerance below 0 or not finite, and what the solvers raise.
 
     Example:
       >>> layer = lambda a: equilibrium(lambda a, x, z: a * z + x, a, jnp.ones((1, 1)), jnp.zeros((1, 1)))[0].sum()
@@ -166,6 +166,7 @@ def equilibrium(
     choose("gradient", gradient, GRADIENTS)
     choose("backward solver", backward_solver, BACKWARD_SOLVERS)
     check_counts(k=k, max_iter=max_iter, backward_max_iter=backward_max_iter)
+    check_tolerances(tol=tol, backward_tol=backward_tol)
     if budget is not None and (gradient == "unrolled" or (gradient == "implicit" and backward_solver == "gmres")):
         raise InputError("a budget of iterations needs a solver that counts them; avoid gradient='unrolled' and gmres")
 
@@ -219,6 +220,7 @@ def adjoint_residual(
       0.028
     """
     choose("backward solver", backward_solver, BACKWARD_SOLVERS)
+    check_tolerances(backward_tol=backward_tol)
     vjp = jax.vjp(lambda z: f(params, x, z), z)[1]
     u = _implicit(backward_solver, backward_tol, backward_max_iter)(lambda u: vjp(u)[0], y, None)
     return _residual(lambda u: vjp(u)[0], y, u)

@@ -44,14 +44,14 @@ def fixed_point(
       `Solution`; a sample that did not converge, diverged or met a NaN has its best iterate and the residual there.
 
     Raises:
-      InputError: max_iter < 1, leaves of `z0` without a common axis 0, or an `f` that changes shapes.
+      InputError: max_iter < 1, tol < 0 or not finite, leaves of `z0` without a common axis 0, or an `f` that changes shapes.
 
     Example:
       >>> found = fixed_point(lambda z: 0.5 * z + 1, jnp.zeros((1, 3)), tol=1e-6)
       >>> found.z.round(3).tolist(), found.iterations.tolist()
       ([[2.0, 2.0, 2.0]], [20])
     """
-    check(z0, max_iter)
+    check(z0, max_iter, tol)
     return solve(f, z0, lambda z: (), lambda m, step, z, fz, g: (m, fz), tol=tol, max_iter=max_iter, budget=budget)
 
 
@@ -129,7 +129,7 @@ def anderson(
       >>> bool(mixed.iterations[0] * 8 < plain.iterations[0])
       True
     """
-    check(z0, max_iter, m=m)
+    check(z0, max_iter, tol, m=m)
 
     def memory(z):
         history = jnp.zeros((m, *z.shape), z.dtype)
@@ -184,7 +184,7 @@ def broyden(
       >>> round(float(found.z[0, 0]), 4), bool(found.iterations[0] < 10)
       (0.7391, True)
     """
-    check(z0, max_iter, memory=memory)
+    check(z0, max_iter, tol, memory=memory)
 
     def start(z):
         terms = jnp.zeros((memory, *z.shape), z.dtype)

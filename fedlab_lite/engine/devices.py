@@ -108,7 +108,7 @@ def take(tree: PyTree, cohort: Int[Array, " m"]) -> PyTree:
         def leaf_rows(leaf):
             mine, place = _own(places, len(leaf))
             rows = leaf.at[place].get(mode="fill", fill_value=0)
-            rows = rows.astype(jnp.uint8) if leaf.dtype == bool else rows
+            rows = rows.astype({"bool": jnp.uint8, "uint16": jnp.uint32}.get(leaf.dtype.name, leaf.dtype))
             rows = jnp.where(per_row(mine, rows), rows, 0)
             return jax.lax.psum_scatter(rows, "clients", tiled=True).astype(leaf.dtype)
 

@@ -5,7 +5,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from fedlab_lite.algorithms import algorithm_defaults, algorithm_options, make_algorithm
+from fedlab_lite.algorithms import ALGORITHMS, algorithm_defaults, algorithm_options, make_algorithm
+from fedlab_lite.algorithms.parts import Decentralised
 from fedlab_lite.data import PARTITIONS, which
 from fedlab_lite.engine import FUSIONS, GRAPHS, Channel
 from fedlab_lite.nn import model_defaults, model_options
@@ -94,6 +95,7 @@ class Settings:
         make_algorithm(self.algorithm, **dict(self.algorithm_options))
         self.channel()
         self._check_clients()
+        self._check_graph()
 
     def _check_clients(self) -> None:
         if self.unseen_clients >= self.num_clients:
@@ -112,6 +114,14 @@ class Settings:
             raise InputError(f"seeds must be different from each other, got {self.seeds!r:.200}")
         if len(self.seeds) > MOST_SEEDS:
             raise InputError(f"{len(self.seeds):,} seeds; use at most {MOST_SEEDS:,}, each is a run of its own")
+
+    def _check_graph(self) -> None:
+        if self.graph and not issubclass(ALGORITHMS[self.algorithm], Decentralised):
+            without = ", ".join(name for name, kind in ALGORITHMS.items() if issubclass(kind, Decentralised))
+            raise InputError(
+                f"graph is {self.graph!r}, but clients of {self.algorithm} send nothing to each other; leave graph out, "
+                f"or use an algorithm without a server: {without}"
+            )
 
     def channel(self) -> Channel | None:
         """The channel of the settings; None: messages arrive unchanged."""
