@@ -48,7 +48,8 @@ def import_data(
     A table (`import_tables.TABLES`) has one row per sample. Its column `label` may hold any values, and `owner` says
     whose each row is. Columns of numbers are features; `drop` leaves out some. A folder has one folder of pictures per
     class, or parts such as `train` and `test` with such folders in them. Arrays are a .npz with the names of MedMNIST,
-    Keras or torchvision. LEAF's JSON is a file, or a folder with such files in `train` and `test`. Rows that are there several times are in training or in test, not in both.
+    Keras or torchvision. LEAF's JSON is a file, or a folder with such files in `train` and `test`. Rows that are there
+    several times are in training or in test, not in both.
 
     Args:
       output: None: in `FEDLAB_DATA`, named like the source.

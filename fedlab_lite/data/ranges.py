@@ -121,7 +121,8 @@ def judged(parts: Sequence[np.ndarray], names: Sequence[str] = ()) -> list[str]:
     if first.dtype in WHITE:
         white = WHITE[first.dtype]
         if high < white / 2:
-            words = f"networks divide {first.dtype} by {white}, so these images would be dark (at most {high:g} of {white})"
+            dark = f"so these images would be dark (at most {high:g} of {white})"
+            words = f"networks divide {first.dtype} by {white}, {dark}"
             found.append(f"{words}; say what is white: `fedlab data import FILE.npz --range 0 {_white(high)}`")
         return found
     peaks = np.max([np.maximum(x.max(0), -x.min(0).astype(float)) for x in parts], 0)

@@ -135,7 +135,7 @@ def _fitted(about: Mapping[str, Any], arrays: Mapping[str, np.ndarray], model: M
     one = jax.eval_shape(model.init, jax.random.key(0))
     parts = {part: {name: one.get(name) for name in names} for part, names in about["parts"].items()}
     given = {name for part in ("own", "shared") for name in parts.get(part, ())}
-    told = (about["labels"]["number"], about["labels"]["words"]), (about["clients"]["number"], about["clients"]["names"])
+    told = [(about[what]["number"], about[what][each]) for what, each in (("labels", "words"), ("clients", "names"))]
     if not given == one.keys() == parts.get("global", one).keys() or any(len(each) not in (0, n) for n, each in told):
         return None
     if "own" in parts:

@@ -9,10 +9,9 @@ from fedlab_lite.util import InputError
 from fedlab_lite.util.forms import check_form
 
 _HISTORY: dict[str, Any] = {  # of what a finished run says beside its arrays
-    **dict.fromkeys(("data_source", "data_fingerprint", "device"), str),
-    **dict.fromkeys(("versions", "about"), {"": str}),
-    **dict.fromkeys(("message_bytes", "num_params"), {"": int}),
-    **{"seconds": float | int, "diverged": [bool], "seeds": [int], "num_rounds": int},
+    **{"data_source": str, "data_fingerprint": str, "device": str, "versions": {"": str}, "about": {"": str}},
+    **{"message_bytes": {"": int}, "num_params": {"": int}, "seconds": float | int, "num_rounds": int},
+    **{"diverged": [bool], "seeds": [int]},
 }
 _LATER: dict[str, Any] = {  # what earlier versions did not write
     **{"headline": str, "constant": float | int, "test_labels": {"": int}, "trajectories_at_once": int},

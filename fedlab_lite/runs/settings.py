@@ -6,7 +6,6 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from fedlab_lite.algorithms import ALGORITHMS, algorithm_defaults, algorithm_options, make_algorithm
-from fedlab_lite.algorithms.parts import Decentralised
 from fedlab_lite.data import PARTITIONS, which
 from fedlab_lite.engine import FUSIONS, GRAPHS, Channel
 from fedlab_lite.nn import model_defaults, model_options
@@ -116,12 +115,10 @@ class Settings:
             raise InputError(f"{len(self.seeds):,} seeds; use at most {MOST_SEEDS:,}, each is a run of its own")
 
     def _check_graph(self) -> None:
-        if self.graph and not issubclass(ALGORITHMS[self.algorithm], Decentralised):
-            without = ", ".join(name for name, kind in ALGORITHMS.items() if issubclass(kind, Decentralised))
-            raise InputError(
-                f"graph is {self.graph!r}, but clients of {self.algorithm} send nothing to each other; leave graph out, "
-                f"or use an algorithm without a server: {without}"
-            )
+        if self.graph and not ALGORITHMS[self.algorithm].needs_graph:
+            others = ", ".join(name for name, kind in ALGORITHMS.items() if kind.needs_graph)
+            words = f"graph is {self.graph!r}, but clients of {self.algorithm} send nothing to each other"
+            raise InputError(f"{words}; leave graph out, or use an algorithm without a server: {others}")
 
     def channel(self) -> Channel | None:
         """The channel of the settings; None: messages arrive unchanged."""

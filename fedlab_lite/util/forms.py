@@ -12,8 +12,8 @@ def check_form(what: str, value: Any, form: Any) -> None:
     """Raise `InputError` where a value has another form.
 
     Args:
-      form: a type; a list with the form of its entries; or a mapping from the keys that there must be to their forms,
-        or from "" to the form that all entries have.
+      form: a type, a list with the form of its entries, or a mapping. A mapping has the keys that there must be, each
+        with its form, or "" with the form of all entries.
 
     >>> check_form("it", {"names": ["a"], "sizes": {"x": 1}}, {"names": [str], "sizes": {"": int}})
     >>> check_form("it", {"names": "a"}, {"names": [str]})

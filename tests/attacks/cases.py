@@ -31,7 +31,7 @@ SILENT, TRACEBACK = "silent", "traceback"
 
 
 class Outcome(NamedTuple):
-    """Of one case: what was tried, '' or what is not clear about it, of which kind, and how many tries it stands for."""
+    """Of one case: what was tried, '' or what is not clear, of which kind it is, and how many tries it stands for."""
 
     case: str
     wrong: str = ""
@@ -156,7 +156,7 @@ def side_by_side(attempts: Mapping[str, Callable[[], Outcome]]) -> Iterator[Outc
 QUICKLY = "--xla_backend_optimization_level=0 --xla_cpu_parallel_codegen_split_count=1"
 
 
-def tests(*selected: str, words: str = "") -> Iterator[Outcome]:
+def units(*selected: str, words: str | None = None) -> Iterator[Outcome]:
     """The package's own tests of these files, each a case; `words`: of pytest's -k."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "found.xml"

@@ -4,17 +4,15 @@ import contextlib
 import math
 import os
 import random
-
 import shlex
 import string
-
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from attacks.cases import ROOT, RUN, Outcome, Said, here, holds, judged, process, side_by_side, tests
-from fedlab_lite.papers import notebooks, presets
+from attacks.cases import ROOT, RUN, Outcome, Said, here, holds, judged, process, side_by_side, units
+from fedlab_lite.papers import notebooks
 
 TINY = "-p num_clients 3 -p num_rounds 1 -p train_size 60 -p test_size 30 -p seeds 0,"
 COMPUTE = f"compute fedeq/fig04 {TINY}"
@@ -55,7 +53,11 @@ SHELL: dict[str, tuple[str, dict[str, str | None], str]] = {  # a command line, 
     "devices: many": ("{fedlab} list", {"JAX_NUM_CPU_DEVICES": "many"}, "jax_num_cpu_devices"),
     "strict promotion": (f"{{fedlab}} {COMPUTE}", {"JAX_NUMPY_DTYPE_PROMOTION": "strict"}, "JAX_NUMPY_DTYPE_PROMOTION"),
     "a transfer guard": (f"{{fedlab}} {COMPUTE}", {"JAX_TRANSFER_GUARD": "disallow"}, "JAX_TRANSFER_GUARD"),
-    "a cache in the cloud": (f"{{fedlab}} {COMPUTE}", {"JAX_COMPILATION_CACHE_DIR": "gs://nobody/xla"}, "gs://nobody"),
+    "a cache in the cloud": (
+        f"{{fedlab}} {COMPUTE}",
+        {"JAX_COMPILATION_CACHE_DIR": "gs://nobody/xla"},
+        "is gs://nobody",
+    ),
     "a store in a file": (f"{{fedlab}} {COMPUTE}", {"FEDLAB_RUNS": "/dev/null/x"}, "cannot write"),
     "a store in /proc": (f"{{fedlab}} {COMPUTE}", {"FEDLAB_RUNS": "/proc/x"}, "cannot write"),
     "32 open files": (f"ulimit -n 32; {{fedlab}} {COMPUTE}", {}, ""),
@@ -258,11 +260,10 @@ def answered(said: Said) -> None:
 
 
 def typed(folder: Path, words: list[str]) -> None:
-    os.chdir(folder)
-    os.environ.pop("FEDLAB_BATCH", None)
-    for name in ("FEDLAB_STORED_ONLY", "FEDLAB_COMMIT"):
+    for name in ("FEDLAB_BATCH", "FEDLAB_STORED_ONLY", "FEDLAB_COMMIT"):
         os.environ.pop(name, None)
-    answered(here(*words))
+    with contextlib.chdir(folder):
+        answered(here(*words))
 
 
 def parameters(values: list[str]) -> None:
@@ -286,6 +287,6 @@ def cases(folder: Path, seed: int, share: float) -> Iterator[Outcome]:
     limited = {case: partial(shelled, folder, case) for case in SHELL}
     yield from side_by_side(dict(list(limited.items())[: None if share == 1 else 0]))
     if share == 1:
-        yield from tests(
+        yield from units(
             *TESTS, words="not jobs and not killed and not scheduler and not interrupted and not compute_needs"
         )

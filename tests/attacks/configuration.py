@@ -10,7 +10,7 @@ from pathlib import Path
 
 import jax
 
-from attacks.cases import SILENT, Outcome, ends, judged, process, side_by_side, tests
+from attacks.cases import SILENT, Outcome, ends, judged, process, side_by_side, units
 from fedlab_lite.runs import Settings, run
 
 BASE = {"dataset": "digits", "partition": "dirichlet", "num_clients": 5, "train_size": 100, "test_size": 50}
@@ -118,4 +118,4 @@ def cases(folder: Path, seed: int, share: float) -> Iterator[Outcome]:
     attempts = {case: partial(compared, case, folder, each, None, want) for case, each in ENVIRONMENTS.items()}
     attempts |= {str(each): partial(compared, str(each), folder, {}, each, want) for each in AFTER}
     yield from side_by_side(dict(list(attempts.items())[: math.ceil(len(attempts) * share)]))
-    yield from tests(*TESTS, words=WORDS)
+    yield from units(*TESTS, words=WORDS)

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import reference
 
-from attacks.cases import Outcome, holds, tests
+from attacks.cases import Outcome, holds, units
 from fedlab_lite.analysis import linear_cka
 from fedlab_lite.data import federated
 from fedlab_lite.deq import SOLVERS, equilibrium, project_linf
@@ -166,10 +166,10 @@ TESTS += ("tests/analysis", "tests/algorithms/test_moments.py", "tests/algorithm
 
 
 def cases(folder: Any, seed: int, share: float) -> Iterator[Outcome]:
-    for what, attempt in NUMBERS.items():
+    for what, attempt in NUMBERS.items() if share > 0.1 else list(NUMBERS.items())[1:]:  # a solver has to be compiled
         for number in range(seed, seed + math.ceil(DRAWS[what] * share)):
             yield holds(f"{what} {number}", partial(attempt, number), may_refuse=what == "partition")
     if share == 1:
         for number in range(seed + 1, seed + 5):
             yield from rounds_on_random_rows(number)
-        yield from tests(*TESTS)
+        yield from units(*TESTS)

@@ -21,7 +21,6 @@ from fedlab_lite.papers import presets, results
 from fedlab_lite.runs import runner, store
 from fedlab_lite.util import files, jax_setup
 
-
 # --- kills, full disks, two writers -----------------------------------------------------------------------------------
 
 
@@ -37,7 +36,7 @@ def kills(folder: Path, seed: int, share: float) -> Iterator[Outcome]:
 
 
 def full_disks(folder: Path, seed: int, share: float) -> Iterator[Outcome]:
-    """In 12 tries no file may grow beyond a limit, as where the disk is full; afterwards the same command does it after all."""
+    """In 12 tries no file may grow beyond a limit, as where the disk is full; the same command does it later."""
     finish(start(folder / "calm", 40))
     calm = left_by(folder / "calm")
     for limit in random.Random(seed).sample(range(100, 60_000), math.ceil(12 * share)):
@@ -86,7 +85,7 @@ def victims(folder: Path) -> dict[str, tuple[Path, Callable[[], object]]]:
     """Files, and what reading each gives: the same as before, or an error. None: its content has no checksum."""
     rng = np.random.default_rng(0)
     one = history(rng.random((2, 9)), (0, 1))
-    part = runner.replace(one, seeds=(0,), diverged=(False,), metrics={"a": one.metrics["accuracy"][:1]})
+    part = runner.replace(one, seeds=(0,), diverged=(False,), metrics={"accuracy": one.metrics["accuracy"][:1]})
     run = store.save_history("run", runner.replace(part, client_curves=part.client_curves[:1], settings=None))
     tree = {"state": {"0": rng.random(50)}, "progress": {"next": 3}}
     ckpt, state = (store.save_tree(store.path("run", kind), tree) for kind in ("ckpt", "state"))
@@ -122,7 +121,7 @@ UNCHECKED = ("arrays of one's own", "a result")  # text that git has, arrays who
 
 
 def mutations(folder: Path, seed: int, share: float) -> Iterator[Outcome]:
-    """10,000 files of each kind in turn, altered at random: the same content, or an error; never another number, never a traceback."""
+    """10,000 alterations of files of all kinds: the same content, or an error; never another number, or a traceback."""
     rng, kinds = random.Random(seed), victims(folder)
     tries = math.ceil(10_000 * share / len(kinds))
     for what, (file, read) in kinds.items():

@@ -1,4 +1,4 @@
-"""Section J: what a second look found: figures that would be replaced, integers that wrap, settings that are ignored."""
+"""Section J: figures that would be replaced, integers that wrap, settings that are ignored, names in figures."""
 
 import json
 import math
@@ -13,13 +13,11 @@ import jax.numpy as jnp
 import numpy as np
 from helpers import history, recorded
 
-import fedlab_lite as fl
-from attacks.cases import Outcome, ends, here, holds, tests
-from fedlab_lite.algorithms import ALGORITHMS, make_algorithm
+from attacks.cases import Outcome, ends, here, holds, units
+from fedlab_lite.algorithms import ALGORITHMS
 from fedlab_lite.data import federated, npz
 from fedlab_lite.deq import SOLVERS, adjoint_residual, equilibrium
-from fedlab_lite.engine import GRAPHS, Problem
-from fedlab_lite.nn import make_model
+from fedlab_lite.engine import GRAPHS
 from fedlab_lite.papers import Item, book_pages
 from fedlab_lite.plots import curves, federation, shared_legend
 from fedlab_lite.runs import Settings, run, store
@@ -38,7 +36,8 @@ def settings_with_a_graph(name: str, graph: str) -> None:
     run(Settings(**TINY | SMALL | network, algorithm=name, graph=graph, num_edges=None))
 
 
-TOLERANCES = (float("nan"), -1.0, -1e-9, float("inf"), "x", None, 1j)
+TOLERANCES = (float("nan"), -1.0, -1e-9, float("inf"))
+OTHERS = ("x", None, 1j)  # of other types, which tests of the package check before
 Z = jnp.ones((1, 2))
 
 
@@ -58,8 +57,8 @@ def by_residual(value: Any) -> None:
     adjoint_residual(lambda p, x, z: 0.5 * z + x, 0.0, Z, Z, Z, backward_tol=value)
 
 
-def tolerances() -> Iterator[Outcome]:
-    for value in TOLERANCES:
+def tolerances(values: tuple) -> Iterator[Outcome]:
+    for value in values:
         for name in ("tol", "backward_tol"):
             yield ends(f"equilibrium({name}={value})", partial(by_equilibrium, name, value), name)
             yield ends(f"deq_mlp, {name} = {value}", partial(by_settings, name, value), name)
@@ -83,11 +82,10 @@ def drawn_with(name: str) -> None:
     np.savez(file, x_train=x, y_train=y, x_test=x, y_test=y)
     fig, axes = plt.subplots(1, 2, layout="constrained")
     try:
-        settings = Settings(dataset=f"npz:{name}", partition="iid", num_clients=2, num_rounds=1, **SMALL)
-        found = run(settings)
+        found = history([[0.1, 0.5], [0.2, 0.6]], dataset=f"npz:{name}", partition="iid")
         curves({f"column/{name}": found, name: found}, ax=axes[0])
-        axes[1].set_title(federation(settings))
-        found.plot("loss", axes[1])
+        axes[1].set_title(federation(found.settings))
+        found.plot("accuracy", axes[1])
         shared_legend(fig)
         fig.canvas.draw()
         texts = [text.get_text() for text in fig.legends[0].get_texts()] + [axes[1].get_title()]
@@ -182,33 +180,19 @@ TESTS = ("tests/runs/test_stored_runs.py", "tests/papers/test_scope.py", "tests/
 
 def cases(folder: Path, seed: int, share: float) -> Iterator[Outcome]:
     rng = random.Random(seed)
-    servers = [name for name in ALGORITHMS if not with_neighbours(name)]
-    for name in servers if share == 1 else servers[:2]:
+    for name in (name for name, kind in ALGORITHMS.items() if not kind.needs_graph):
         yield ends(f"{name} with a graph", partial(settings_with_a_graph, name, rng.choice(GRAPHS)), "graph")
-    yield from tolerances()
+    yield from tolerances((*TOLERANCES, *OTHERS) if share == 1 else TOLERANCES)
     for name in NAMES if share == 1 else NAMES[:2]:
         yield holds(f"a data set and a run called {name!r}", partial(drawn_with, name), may_refuse=True)
     yield holds("commit with other values", partial(replaced, folder, rng))
     for number in range(seed, seed + math.ceil(200 * share)):
         yield holds(f"whole numbers, {number}", partial(wraps, folder, number), may_refuse=True)
         yield holds(f"ids of a text, {number}", partial(ids, number), may_refuse=True)
-    for kind in ("ckpt", "state", "fit.npz"):
+    for kind in ("ckpt", "state", "fit.npz") if share == 1 else ():
         yield holds(f"a later version's {kind} and --force", partial(kept, folder, kind))
     yield holds("paths in the book", partial(without_paths, folder))
     for options in (("merge", "--dry-run"), ("merge", "--yes"), ("prune", "a.zip")):
         yield holds(f"runs {' '.join(options)}", partial(merge_and_prune, folder, options))
     if share == 1:
-        yield from tests(*TESTS)
-
-
-def with_neighbours(name: str) -> bool:
-    """Whether an algorithm has no server, and so needs a graph."""
-    data = federated("digits", partition="iid", num_clients=4, train_size=40)
-    problem = Problem(
-        data, make_model("gaussian_mlp" if name == "fedcr" else "mlp", data.input_shape, 10, width=4, depth=1)
-    )
-    try:
-        make_algorithm(name).check(problem)
-    except fl.InputError as error:
-        return "needs a graph" in str(error)
-    return False
+        yield from units(*TESTS)

@@ -1,4 +1,4 @@
-"""Section H: what users of such packages report: few rows, odd labels and types, graphs, solvers, pictures in any type."""
+"""Section H: what users of such packages report: few rows, odd labels and types, graphs, solvers, pictures."""
 
 import math
 import os
@@ -14,7 +14,7 @@ import numpy as np
 from nn.test_models import SMALL
 
 import fedlab_lite as fl
-from attacks.cases import Outcome, ends, holds, tests
+from attacks.cases import Outcome, ends, holds, units
 from fedlab_lite.algorithms import DisPFL, FedAvg, FedPer, KNNPer, make_algorithm
 from fedlab_lite.data import federated, npz
 from fedlab_lite.deq import equilibrium, fixed_point
@@ -42,7 +42,7 @@ FORMS: dict[
 }
 NETWORKS = {name: SMALL.get(name, {}) for name in MODELS if not name.startswith(("transformer", "deq_transformer"))}
 NETWORKS |= {"deq_resnet_m": {"channels": 8}, "resnet20": {"width": 8}, "resnet34": {"width": 8}, "dnn_wide": {}}
-NETWORKS |= dict.fromkeys(("vgg11", "alexnet", "alexnet_small"), {"width": 4})
+NETWORKS |= {name: {"width": 4} for name in ("vgg11", "alexnet", "alexnet_small")}
 NETWORKS |= {
     "gaussian_mlp": {"width": 16},
     "gaussian_cnn5": {"features": 16},
@@ -245,4 +245,4 @@ def cases(folder: Path, seed: int, share: float) -> Iterator[Outcome]:
     if share == 1:
         yield holds("a run that diverges", diverging)
         yield holds("a saved model", partial(saved_and_used, folder))
-        yield from tests(*TESTS)
+        yield from units(*TESTS)

@@ -1,12 +1,10 @@
-"""Section A: what text, files, programs and the network could do to a reader."""
+"""Section A: what text from elsewhere could do to a reader: on pages, in commands, in the terminal."""
 
 import json
 import math
-import os
 import random
 import shlex
-import stat
-import subprocess
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -14,12 +12,11 @@ import numpy as np
 from helpers import history
 from util.test_escaping import ITEM, Tags, result_with, tokens_of
 
-from attacks.cases import Outcome, here, holds, tests
-from fedlab_lite.data import federated, importing, npz
+from attacks.cases import Outcome, here, holds, units
+from fedlab_lite.data import federated, npz
 from fedlab_lite.engine import shown
-from fedlab_lite.papers import book_pages, gallery, notebooks, report, results, variants
+from fedlab_lite.papers import book_pages, gallery, report, results, variants
 from fedlab_lite.papers.outcome import Verdict
-from fedlab_lite.runs import store
 from fedlab_lite.util import FedlabError, files, progress
 from fedlab_lite.util.text import plain
 
@@ -176,8 +173,6 @@ def in_the_terminal(folder: Path, rng: random.Random) -> None:
 
 def in_a_warning(poison: str) -> None:
     """What importing and loading warn of, and how objects show themselves."""
-    import warnings
-
     x, y = np.arange(40.0).reshape(20, 2) * 1e5, np.arange(20) % 2
     name = plain_name(poison)
     npz.own_file(name).parent.mkdir(parents=True, exist_ok=True)
@@ -204,79 +199,6 @@ def plain_name(text: str) -> str:
     return text.replace("/", "").replace("\0", "").strip(".")[:40] or "a"
 
 
-# --- files and programs -----------------------------------------------------------------------------------------------
-
-
-def permissions(folder: Path, umask: int) -> None:
-    """What the package writes has the permissions that the umask leaves."""
-    before = os.umask(umask)
-    try:
-        where = folder / f"umask{umask:o}"
-        where.mkdir()
-        (where / "t.csv").write_text("a,label\n" + "".join(f"{k},{k % 2}\n" for k in range(12)))
-        importing.import_data(where / "t.csv", where / "t.npz")
-        run = store.save_history(f"run{umask}", history([[0.1, 0.5]], seeds=(0,)))
-        tree = store.save_tree(store.path(f"run{umask}", "ckpt"), {"state": {}})
-        failure = results.save_failure(ITEM, "quick", {}, "no")
-        page = gallery.write_page({ITEM: result_with("x")})
-        for file in (where / "t.npz", run, tree, failure, page):
-            mode = stat.S_IMODE(file.stat().st_mode)
-            assert mode == 0o666 & ~umask, f"{file.name} has the mode {mode:o} under umask {umask:o}"
-            file.unlink()
-    finally:
-        os.umask(before)
-
-
-OTHERS = ("EPS", "PDF", "ICNS", "ICO", "PCX", "PPM", "SGI", "TGA", "MSP", "DDS", "IM")  # formats that Pillow writes
-
-
-def other_formats(folder: Path, kind: str) -> None:
-    """A picture of a format that is none of ours is refused, whatever its name, and starts no program."""
-    from PIL import Image
-
-    root = folder / f"pictures{kind}"
-    for label in ("cat", "dog"):
-        (root / label).mkdir(parents=True)
-        picture = Image.new("1" if kind == "MSP" else "RGB", (16, 16))
-        picture.save(root / label / "a.png", format=kind)
-    started: list = []
-    before = subprocess.Popen.__init__
-    subprocess.Popen.__init__ = lambda self, *args, **options: started.append(args)
-    try:
-        importing.import_data(root, folder / f"{kind.lower()}.npz")
-    except FedlabError as error:
-        assert "pictures are PNG, JPEG" in str(error)
-    else:
-        raise AssertionError(f"{kind} is imported")
-    finally:
-        subprocess.Popen.__init__ = before
-    assert not started
-
-
-def annotations(folder: Path, code: str, place: str) -> None:
-    """Code in the parameters of a notebook is not run by what reads them."""
-    cell = place.format(code)
-    cells = [{"cell_type": "code", "metadata": {"tags": ["parameters"]}, "source": cell, "outputs": []}]
-    file = files.write_atomic(folder / "hostile.ipynb", json.dumps({"cells": cells, "metadata": {}}).encode())
-    os.chdir(folder)
-    try:
-        notebooks.parameters(file)
-    except FedlabError:
-        pass
-    else:
-        raise AssertionError("it is accepted")
-    finally:
-        assert not (folder / "owned").exists(), "it ran"
-
-
-CODE = (
-    "__import__('os').mkdir('owned')",
-    "open('owned', 'w')",
-    "().__class__.__base__.__subclasses__()",
-    "[].append(1)",
-)
-PLACES = ("a: {0} = 1", "a: int = {0}", "a: list[{0}] = 1", "a: 'int' = {0}", "{0}", "a: int = [{0} for _ in (1,)]")
-
 TESTS = ("tests/util/test_escaping.py", "tests/util/test_files.py", "tests/papers/test_book.py", "tests/test_cli.py")
 WORDS = "escaping or test_files or the_site or on_this_machine_alone or typed_literals"
 
@@ -298,12 +220,5 @@ def cases(folder: Path, seed: int, share: float) -> Iterator[Outcome]:
         yield holds(f"in the terminal, {number}", lambda: in_the_terminal(folder, rng), may_refuse=True)
     for text in (hostile(rng, 20) for _ in range(math.ceil(1000 * share))):
         yield holds(f"shown {text!r}", lambda text=text: None if not unseen(plain(text)) else 1 / 0)
-    for umask in (0o022, 0o077, 0o027, 0o007):
-        yield holds(f"files under umask {umask:o}", lambda umask=umask: permissions(folder, umask))
-    for kind in OTHERS:
-        yield holds(f"{kind} called PNG", lambda kind=kind: other_formats(folder, kind))
-    for code in CODE:
-        for place in PLACES:
-            yield holds(f"a parameter {place.format(code)}", lambda c=code, p=place: annotations(folder, c, p))
     if share == 1:
-        yield from tests(*TESTS, words=WORDS)
+        yield from units(*TESTS, words=WORDS)

@@ -28,6 +28,7 @@ class Decentralised(Algorithm):
 
     join_version: ClassVar[int] = 2
     needs_all_clients: ClassVar[bool] = True
+    needs_graph: ClassVar[bool] = True
     owned: ClassVar[tuple[str, ...]] = ("client_params", "trained")
 
     @property
