@@ -15,6 +15,7 @@ import jax
 
 import fedlab_lite
 from fedlab_lite.util import InputError, cache_dir, choose
+from fedlab_lite.util.text import say
 
 PRECISIONS = {"float32": "highest", "tf32": "tensorfloat32", "bfloat16": "bfloat16"}  # our names: JAX's
 WANTED = {  # of JAX' configuration where runs are computed, by the reason
@@ -230,6 +231,23 @@ def _in_time(group: tuple[str, int, int]) -> Iterator[int]:
         yield int(seconds) + 60
     finally:
         timer.cancel()
+
+
+@contextlib.contextmanager
+def together() -> Iterator[None]:
+    """End this process with one line where another of its group has ended; alone, nothing happens.
+
+    JAX would wait for the other for 100 seconds at the end of Python, and then end this one with a stack dump.
+    """
+    try:
+        yield
+    except jax.errors.JaxRuntimeError as error:
+        if jax.process_count() == 1:
+            raise
+        why = str(error).partition("\n")[0]
+        words = "start all of them again: a run continues from its last checkpoint"
+        say(f"error: the processes can no longer compute together ({why}); {words}", error=True)
+        os._exit(2)
 
 
 def _listens(coordinator: str) -> str | None:

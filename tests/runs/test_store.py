@@ -138,6 +138,10 @@ def malformed():
     yield "npz", arrays, meta | {"invented": 1}
     yield "npz", arrays, {name: value for name, value in meta.items() if name != "seeds"}
     yield "npz", arrays, meta | {"diverged": 3}
+    whole = meta | {"diverged": (False,)}
+    yield "npz", arrays, whole | {"about": {"model": 3}}
+    yield "npz", arrays | {"rounds": np.zeros(3, int)}, whole
+    yield "npz", arrays | {"client_curves": np.array("x")}, whole
     yield "npz", {"rounds": one["rounds"]}, meta
     yield "npz", {}, {}
     whole = {"state": {"0": np.ones(3)}, "progress": {"next": 1}}
