@@ -17,7 +17,7 @@ from fedlab_lite.papers import notebooks
 TINY = "-p num_clients 3 -p num_rounds 1 -p train_size 60 -p test_size 30 -p seeds 0,"
 COMPUTE = f"compute fedeq/fig04 {TINY}"
 ASCII = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
-LATIN = {"LC_ALL": "en_US.ISO-8859-1", "PYTHONIOENCODING": "latin-1", "PYTHONUTF8": "0"}
+LATIN = {"PYTHONIOENCODING": "latin-1", "PYTHONUTF8": "0"}
 NO_HOME = {"HOME": None, "XDG_CACHE_HOME": None, "FEDLAB_CACHE": None, "FEDLAB_DATA": None, "FEDLAB_RUNS": None}
 NOWHERE = {"HOME": "/nonexistent/home"}
 SHELL: dict[str, tuple[str, dict[str, str | None], str]] = {  # a command line, its surroundings, what it says ("a|b")
@@ -31,7 +31,7 @@ SHELL: dict[str, tuple[str, dict[str, str | None], str]] = {  # a command line, 
     "a full disk for stderr": ("{fedlab} run zzz 2> /dev/full", {}, ""),
     "a full disk for help": ("{fedlab} --help > /dev/full", {}, "No space left|"),
     "ASCII": ("{fedlab} list", ASCII, "notebook"),
-    "ASCII, report": ("{fedlab} report --full", ASCII, "fedeq"),
+    "ASCII, report": ("{fedlab} report --full", ASCII, "results"),
     "ASCII, algorithms": ("{fedlab} list algorithms", ASCII, "fedavg"),
     "Latin-1": ("{fedlab} list", LATIN, "notebook"),
     "20 columns": ("{fedlab} list fedeq/fig04", {"COLUMNS": "20"}, "fig04"),
@@ -272,6 +272,7 @@ def parameters(values: list[str]) -> None:
 
 
 TESTS = ("tests/test_cli.py",)
+WORDS_OF_TESTS = "bad_input or usage or variable or long or seeds or help or quiet or typo or status or hostile"
 
 
 def cases(folder: Path, seed: int, share: float) -> Iterator[Outcome]:
@@ -287,6 +288,4 @@ def cases(folder: Path, seed: int, share: float) -> Iterator[Outcome]:
     limited = {case: partial(shelled, folder, case) for case in SHELL}
     yield from side_by_side(dict(list(limited.items())[: None if share == 1 else 0]))
     if share == 1:
-        yield from units(
-            *TESTS, words="not jobs and not killed and not scheduler and not interrupted and not compute_needs"
-        )
+        yield from units(*TESTS, words=WORDS_OF_TESTS)

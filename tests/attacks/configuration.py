@@ -104,8 +104,8 @@ def in_this_process(name: str, value: object) -> Outcome:
         jax.config.update(name, before)
 
 
-TESTS = ("tests/util/test_jax_setup.py", "tests/runs/test_interruptions.py", "tests/runs/test_checks.py")
-WORDS = "jax_setup or killed_between or changes_numbers"
+TESTS = ("tests/util/test_jax_setup.py", "tests/runs/test_interruptions.py")
+WORDS = "jax_setup or killed_between"
 
 
 def cases(folder: Path, seed: int, share: float) -> Iterator[Outcome]:

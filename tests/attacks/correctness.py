@@ -162,7 +162,6 @@ NUMBERS = {
 }
 DRAWS = {"solver": 40, "average": 100, "graph": 200, "projection": 100, "CKA": 60, "partition": 150}
 TESTS = ("tests/engine/test_privacy.py", "tests/engine/test_channel.py", "tests/engine/test_mixing.py")
-TESTS += ("tests/analysis", "tests/algorithms/test_moments.py", "tests/algorithms/test_algorithms_reco.py")
 
 
 def cases(folder: Any, seed: int, share: float) -> Iterator[Outcome]:

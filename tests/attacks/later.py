@@ -175,7 +175,7 @@ def merge_and_prune(folder: Path, options: tuple[str, ...]) -> None:
     assert options[-1] in said.err, said.err
 
 
-TESTS = ("tests/runs/test_stored_runs.py", "tests/papers/test_scope.py", "tests/engine/test_devices.py")
+TESTS = ("tests/runs/test_stored_runs.py", "tests/papers/test_scope.py")
 
 
 def cases(folder: Path, seed: int, share: float) -> Iterator[Outcome]:

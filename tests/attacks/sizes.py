@@ -177,7 +177,7 @@ def forged(folder: Path) -> None:
     assert again.fingerprint() == data.fingerprint(), f"forged labels are {again.source!r}"
 
 
-TESTS = ("tests/runs/test_memory.py", "tests/engine/test_groups.py", "tests/engine/test_distributed.py")
+TESTS = ("tests/runs/test_memory.py", "tests/engine/test_groups.py")
 
 
 def cases(folder: Path, seed: int, share: float) -> Iterator[Outcome]:

@@ -125,12 +125,7 @@ def altered_models(folder: Path, rng: random.Random, number: int) -> Iterator[Ou
         yield holds(f"a saved model, {k}", attempt, may_refuse=True)
 
 
-TESTS = (
-    "tests/runs/test_store.py",
-    "tests/papers/test_results.py",
-    "tests/papers/test_pruning.py",
-    "tests/runs/test_interruptions.py",
-)
+TESTS = ("tests/runs/test_store.py", "tests/papers/test_results.py", "tests/papers/test_pruning.py")
 
 
 def cases(folder: Path, seed: int, share: float) -> Iterator[Outcome]:
@@ -146,4 +141,4 @@ def cases(folder: Path, seed: int, share: float) -> Iterator[Outcome]:
             yield holds(f"{what} of another form, {k}", attempt, may_refuse=True)
     if share == 1:
         yield from altered_models(folder, rng, 200)
-        yield from units(*TESTS, words="not thirty and not processes")
+        yield from units(*TESTS)

@@ -25,10 +25,11 @@ TINY = {  # name: input, classes, options
 }
 
 
-@pytest.mark.parametrize("name", ["vgg11", "alexnet", "alexnet_small", "dnn", "cnn", "norm_cnn"])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["vgg11", "alexnet", "dnn", "norm_cnn"])
 def test_pixels_of_16_bits_are_seen_as_those_of_8(name):
     shape = (28, 28, 1)
-    small = {"cnn": {"features": 8}, "norm_cnn": {"features": 8}, "dnn": {"hidden": (8, 8)}}.get(name, {"width": 2})
+    small = {"norm_cnn": {"features": 8}, "dnn": {"hidden": (8, 8)}}.get(name, {"width": 2})
     model = make_model(name, shape, 3, **small)
     params, x = model.init(KEY), jax.random.randint(KEY, (2, *shape), 0, 256)
     apply = jax.jit(model.apply)

@@ -200,22 +200,8 @@ show(*said, jax.device_count(), process_allgather(np.array(jax.process_index() +
         ({"devices": 0}, "devices = 0: must be at least 1, or None"),
         ({"coordinator": "host:1"}, "set FEDLAB_NUM_PROCESSES and FEDLAB_PROCESS_ID too"),
         *(
-            (
-                {"coordinator": address, "num_processes": 2, "process_id": 0},
-                "the coordinator's address is .* use host:port",
-            )
-            for address in (
-                "host",
-                "",
-                ":1",
-                "host:",
-                "host:x",
-                "host:0",
-                "host:65536",
-                "http://host:1",
-                "a b:1",
-                "::1",
-            )
+            ({"coordinator": address, "num_processes": 2, "process_id": 0}, "address is .*; use host:port, such as")
+            for address in ("host", "", ":1", "host:", "host:x", "host:0", "host:65536", "http://host:1", "a b:1")
         ),
         (
             {"coordinator": "host:1", "num_processes": 2, "process_id": 2},
