@@ -116,7 +116,8 @@ def add_arguments(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("name", nargs="?", metavar="NAME|FILE", help="data set; .npz (check); table or folder (import)")
     about = (
         "A table (.csv, .tsv, .csv.gz, .parquet) with one row per sample, a folder with one folder of images per class "
-        "(or train/ and test/ with such folders), or arrays (.npz) of MedMNIST, Keras or torchvision become NAME.npz. "
+        "(or train/ and test/ with such folders), arrays (.npz) of MedMNIST, Keras or torchvision, or the JSON of LEAF "
+        "become NAME.npz. "
         "It says each conversion."
     )
     group = sub.add_argument_group("import", about)
