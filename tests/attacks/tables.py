@@ -174,7 +174,7 @@ def no_leaf(folder: Path, seed: int) -> None:
 def bytes_as_names(folder: Path) -> None:
     """Folders whose names are no text in UTF-8."""
     root = folder / "bytes"
-    for label in (b"caf\xe9", b"dog"):
+    for label in (b"\xe9t", b"dog"):
         where = os.fsencode(root) + b"/" + label
         os.makedirs(where)
         for k in range(4):
