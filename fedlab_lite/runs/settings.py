@@ -115,10 +115,10 @@ class Settings:
             raise InputError(f"{len(self.seeds):,} seeds; use at most {MOST_SEEDS:,}, each is a run of its own")
 
     def _check_graph(self) -> None:
-        if self.graph and not ALGORITHMS[self.algorithm].needs_graph:
-            others = ", ".join(name for name, kind in ALGORITHMS.items() if kind.needs_graph)
-            words = f"graph is {self.graph!r}, but clients of {self.algorithm} send nothing to each other"
-            raise InputError(f"{words}; leave graph out, or use an algorithm without a server: {others}")
+        if self.graph and ALGORITHMS[self.algorithm].has_server:
+            others = ", ".join(name for name, kind in ALGORITHMS.items() if not kind.has_server)
+            words = f"graph is {self.graph!r}, but {self.algorithm} has a server and uses no graph"
+            raise InputError(f"{words}; leave it out, or use an algorithm without a server: {others}")
 
     def channel(self) -> Channel | None:
         """The channel of the settings; None: messages arrive unchanged."""

@@ -180,7 +180,7 @@ TESTS = ("tests/runs/test_stored_runs.py", "tests/papers/test_scope.py")
 
 def cases(folder: Path, seed: int, share: float) -> Iterator[Outcome]:
     rng = random.Random(seed)
-    for name in (name for name, kind in ALGORITHMS.items() if not kind.needs_graph):
+    for name in (name for name, kind in ALGORITHMS.items() if kind.has_server):
         yield ends(f"{name} with a graph", partial(settings_with_a_graph, name, rng.choice(GRAPHS)), "graph")
     yield from tolerances((*TOLERANCES, *OTHERS) if share == 1 else TOLERANCES)
     for name in NAMES if share == 1 else NAMES[:2]:
