@@ -87,106 +87,17 @@ def shelled(folder: Path, case: str) -> Outcome:
 
 # --- garbage as arguments ---------------------------------------------------------------------------------------------
 
-WORDS = (
-    "list",
-    "compute",
-    "run",
-    "runs",
-    "report",
-    "lab",
-    "book",
-    "data",
-    "completion",
-    "merge",
-    "prune",
-    "status",
-    "fetch",
-)
-WORDS += (
-    "check",
-    "import",
-    "fedeq/fig04",
-    "learn",
-    "*",
-    "[",
-    "tab0",
-    "digits",
-    "glyphs",
-    "bash",
-    "--help",
-    "--version",
-    "-h",
-)
-OPTIONS = (
-    "--preset",
-    "-p",
-    "--jobs",
-    "--dask",
-    "--minutes",
-    "--only",
-    "--pack",
-    "--label",
-    "--owner",
-    "--split",
-    "--range",
-)
-OPTIONS += (
-    "--size",
-    "--drop",
-    "--output",
-    "--test-fraction",
-    "--standardise",
-    "--stored",
-    "--committed",
-    "--headline",
-    "--force",
-)
-OPTIONS += (
-    "--clients-at-once",
-    "--trajectories-at-once",
-    "--tflops",
-    "--floors",
-    "--full",
-    "--drafts",
-    "--dry-run",
-    "--yes",
-    "-q",
-)
-VALUES = (
-    "",
-    "0",
-    "-1",
-    "1e400",
-    "nan",
-    "inf",
-    "9" * 30,
-    "x",
-    "{",
-    "[1",
-    "(" * 200,
-    "lambda: 0",
-    "__import__('os')",
-    "\x1b[2J",
-)
-VALUES += (
-    "/dev/null",
-    "/",
-    ".",
-    "..",
-    "~",
-    "~x",
-    "a\x00b"[:1],
-    "é",
-    "\ud800",
-    "True",
-    "None",
-    "{}",
-    "[]",
-    "quick",
-    "paper",
-    "32x",
-    "x32",
-)
+GIVEN = {  # what is typed: words, options, values
+    "words": """list compute run runs report lab book data completion merge prune status fetch check import
+        fedeq/fig04 learn * [ tab0 digits glyphs bash --help --version -h""",
+    "options": """--preset -p --jobs --dask --minutes --only --pack --label --owner --split --range --size --drop
+        --output --test-fraction --standardise --stored --committed --headline --force --clients-at-once
+        --trajectories-at-once --tflops --floors --full --drafts --dry-run --yes -q""",
+    "values": """0 -1 1e400 nan inf x { [1 lambda:0 __import__('os') /dev/null / . .. ~ ~x é True None {} [] quick
+        paper 32x x32""",
+}
+WORDS, OPTIONS, VALUES = (text.split() for text in GIVEN.values())
+VALUES += ["", "9" * 30, "(" * 200, "\x1b[2J", "a\tb", "\ud800"]
 FIELDS = (
     "lr",
     "seeds",

@@ -27,27 +27,19 @@ RNG = np.random.default_rng(3)
 
 # --- the same picture in every type, for every network ----------------------------------------------------------------
 
-FORMS: dict[
-    str, tuple[Callable[[np.ndarray], np.ndarray], float]
-] = {  # how the same pictures are saved, and their white
+Form = tuple[Callable[[np.ndarray], np.ndarray], float]  # how pictures are saved, and their white
+FORMS: dict[str, Form] = {
     "uint16": (lambda x: x.astype(np.uint16) * 257, 65535),
     "float32, 0 to 1": (lambda x: (x / 255).astype(np.float32), 1),
     "float64, 0 to 255": (lambda x: x.astype(float), 255),
-    "16 bits": (
-        lambda x: (x.astype(int) * 257 + RNG.integers(-60, 61, x.shape)).clip(0, 65535).astype(np.uint16),
-        65535,
-    ),
+    "16 bits": (lambda x: (x * 257.0 + RNG.integers(-60, 61, x.shape)).clip(0, 65535).astype(np.uint16), 65535),
     "12 bits": (lambda x: np.rint(x / 255 * 4095).astype(np.uint16), 4095),
     "float32 of a scanner": (lambda x: (x / 255 + RNG.uniform(-1e-3, 1e-3, x.shape)).clip(0, 1).astype(np.float32), 1),
 }
 NETWORKS = {name: SMALL.get(name, {}) for name in MODELS if not name.startswith(("transformer", "deq_transformer"))}
 NETWORKS |= {"deq_resnet_m": {"channels": 8}, "resnet20": {"width": 8}, "resnet34": {"width": 8}, "dnn_wide": {}}
 NETWORKS |= {name: {"width": 4} for name in ("vgg11", "alexnet", "alexnet_small")}
-NETWORKS |= {
-    "gaussian_mlp": {"width": 16},
-    "gaussian_cnn5": {"features": 16},
-    "norm_cnn": {"channels": (4, 8), "features": 16},
-}
+NETWORKS |= {"gaussian_mlp": {"width": 16}, "gaussian_cnn5": {"features": 16}, "norm_cnn": {"features": 16}}
 
 
 def pictures_as(form: str, x: np.ndarray) -> np.ndarray:

@@ -4,6 +4,7 @@ import os
 import resource
 import signal
 import socket
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -47,19 +48,8 @@ def too_large(options: dict[str, Any]) -> None:
 
 # --- several processes ------------------------------------------------------------------------------------------------
 
-ADDRESSES = (
-    "host",
-    "",
-    "127.0.0.1",
-    "127.0.0.1:",
-    ":",
-    "127.0.0.1:x",
-    "127.0.0.1:70000",
-    "127.0.0.1:-1",
-    "[::1",
-    "a b:1",
-)
-ADDRESSES += ("http://127.0.0.1:1", "127.0.0.1:1:2", ":1234", "\x00:1", "é:9")
+ADDRESSES = ("host", "", ":", ":1234", "127.0.0.1", "127.0.0.1:", "127.0.0.1:x", "127.0.0.1:70000", "127.0.0.1:-1")
+ADDRESSES += ("[::1", "a b:1", "http://127.0.0.1:1", "127.0.0.1:1:2", "\0:1", "é:9")
 JOIN = """
 import sys
 import fedlab_lite as fl
@@ -82,8 +72,6 @@ def free_port() -> int:
 
 def member(folder: Path, number: int, port: int, *arguments: str, **environment: str) -> Any:
     """A process of two, whose streams go to files."""
-    import subprocess
-
     group = {"FEDLAB_COORDINATOR": f"127.0.0.1:{port}", "FEDLAB_NUM_PROCESSES": "2", "FEDLAB_PROCESS_ID": str(number)}
     paths = {"FEDLAB_RUNS": str(folder / "runs"), "CI": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
     with (folder / f"log{number}").open("w") as log:
@@ -94,7 +82,7 @@ def member(folder: Path, number: int, port: int, *arguments: str, **environment:
 def said_by(folder: Path, started: Any, number: int, seconds: int) -> Said:
     try:
         code = started.wait(timeout=seconds)
-    except Exception:
+    except subprocess.TimeoutExpired:
         started.kill()
         code = None
         started.wait()
@@ -114,11 +102,8 @@ def listening(folder: Path) -> Outcome:
         while not found_at and time.monotonic() < until and started.poll() is None:
             time.sleep(0.2)
             connections = psutil.Process(started.pid).net_connections("tcp")
-            found_at = {
-                each.laddr.ip.removeprefix("::ffff:")
-                for each in connections
-                if each.status == "LISTEN" and each.laddr.port == port
-            }
+            there = [each.laddr for each in connections if each.status == "LISTEN"]
+            found_at = {address.ip.removeprefix("::ffff:") for address in there if address.port == port}
     finally:
         started.kill()
         started.wait()
@@ -182,8 +167,7 @@ TESTS = ("tests/runs/test_memory.py", "tests/engine/test_groups.py")
 
 def cases(folder: Path, seed: int, share: float) -> Iterator[Outcome]:
     for address in ADDRESSES:
-        group = {"coordinator": address, "num_processes": 2, "process_id": 1}
-        yield ends(f"coordinator {address!r}", partial(jax_setup._group, *group.values()), "coordinator|address")
+        yield ends(f"coordinator {address!r}", partial(jax_setup._group, address, 2, 1), "address")
     for what, options in TOO_LARGE.items() if share == 1 else ():
         yield ends(what, partial(too_large, options), "memory")
     for kind in ("ring", "complete", "random") if share == 1 else ("ring",):

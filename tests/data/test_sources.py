@@ -244,7 +244,9 @@ def test_a_truncated_or_altered_archive(folder, monkeypatch, damage):
     content = damage(path.read_bytes())
     path.write_bytes(content)
     found = hashlib.sha256(content).hexdigest()
-    message = rf"cifar-10-python\.tar\.gz is truncated or altered: sha256 is {found}, expected {expected}.*fetch cifar10"
+    message = (
+        rf"cifar-10-python\.tar\.gz is truncated or altered: sha256 is {found}, expected {expected}.*fetch cifar10"
+    )
     for call in (sources.load, sources.fetch):
         with pytest.raises(CorruptFileError, match=message):
             call("cifar10")
