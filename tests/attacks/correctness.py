@@ -17,6 +17,7 @@ import pytest
 import reference
 
 from attacks.cases import Outcome, holds, units
+from fedlab_lite.algorithms import fedopt
 from fedlab_lite.analysis import linear_cka
 from fedlab_lite.data import federated
 from fedlab_lite.deq import SOLVERS, equilibrium, project_linf
@@ -93,6 +94,24 @@ def averaged(seed: int) -> None:
     np.testing.assert_allclose(got["a"], np.average(rows, 0, weights), atol=2e-6)
 
 
+def servers(seed: int) -> None:
+    """FedAdagrad, FedAdam and FedYogi over ten rounds, as printed; no change of the clients is no change."""
+    rng = np.random.default_rng(seed)
+    kind, lr, b1, b2, tau = str(rng.choice(["adagrad", "adam", "yogi"])), *rng.uniform(0.01, 0.99, 4)
+    server = fedopt(kind, float(lr), b1=float(b1), b2=float(b2), tau=float(tau))
+    x, m, v = np.zeros(3), np.zeros(3), np.full(3, tau**2)
+    got, state = jnp.zeros(3), server.init(jnp.zeros(3))
+    for _ in range(10):
+        change = rng.normal(size=3) * rng.integers(0, 2)
+        m, square = b1 * m + (1 - b1) * change, change**2
+        adam, yogi = b2 * v + (1 - b2) * square, v - (1 - b2) * square * np.sign(v - square)
+        v = {"adagrad": v + square, "adam": adam, "yogi": yogi}[kind]
+        x = x + lr * m / (np.sqrt(v) + tau)
+        updates, state = server.update(jnp.float32(-change), state)
+        got = got + updates
+    np.testing.assert_allclose(got, x, rtol=2e-4, atol=2e-5)
+
+
 def graphs(seed: int) -> None:
     """Mixing matrices against their formulas, entry by entry."""
     rng = np.random.default_rng(seed)
@@ -155,12 +174,13 @@ def divided(seed: int) -> None:
 NUMBERS = {
     "solver": solved,
     "average": averaged,
+    "server": servers,
     "graph": graphs,
     "projection": projected,
     "CKA": similar,
     "partition": divided,
 }
-DRAWS = {"solver": 40, "average": 100, "graph": 200, "projection": 100, "CKA": 60, "partition": 150}
+DRAWS = {"solver": 40, "average": 100, "server": 60, "graph": 200, "projection": 100, "CKA": 60, "partition": 150}
 TESTS = ("tests/engine/test_privacy.py", "tests/engine/test_channel.py", "tests/engine/test_mixing.py")
 
 
