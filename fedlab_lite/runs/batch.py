@@ -46,7 +46,8 @@ def train_batch(
     settings = batch[0][1]
     about = {what: getattr(settings, what) for what in ("dataset", "model", "algorithm")}
     fingerprint = data_fingerprint(problem)
-    store.agree(" and ".join(name for name, *_ in batch))
+    for name, *_ in batch:
+        store.agree(name)
     problem, plan = _planned(problem, settings, len(batch))
     saved = {run: _checkpoint(run[0]) for run in batch}
 
