@@ -117,7 +117,8 @@ def main() -> int:
     every: list[Outcome] = []
     began = time.monotonic()
     with ThreadPoolExecutor(2) as pool:
-        waiting = {each: pool.submit(in_a_process, each, asked.seed, asked.share) for each in asked.sections or SECTIONS}
+        wanted = asked.sections or SECTIONS
+        waiting = {each: pool.submit(in_a_process, each, asked.seed, asked.share) for each in wanted}
         for section in sorted(waiting, key=str.lower):
             outcomes, seconds = waiting[section].result()
             every += outcomes
