@@ -1,6 +1,8 @@
 """Tests write nowhere but in temporary folders; compiled programs are shared with ordinary runs, to save time."""
 
 import ctypes
+import fcntl
+import json
 import os
 import tempfile
 from pathlib import Path
@@ -35,6 +37,23 @@ def _session_cache():
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setenv("FEDLAB_CACHE", folder)
         yield
+
+
+@pytest.fixture(scope="session")
+def once(tmp_path_factory):
+    """A function: what `compute` returns, in JSON; the first of pytest-xdist's processes that asks computes it."""
+    folder = tmp_path_factory.getbasetemp()
+    folder = folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder
+
+    def found(name, compute):
+        file = folder / f"{name}.json"
+        with (folder / f"{name}.lock").open("w", encoding="utf-8") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not file.exists():
+                file.write_text(json.dumps(compute()), encoding="utf-8")
+        return json.loads(file.read_text(encoding="utf-8"))
+
+    return found
 
 
 @pytest.fixture(autouse=True)

@@ -83,11 +83,12 @@ class FedPAC(PartialPersonalisation):
         params = {"representation": theta}
         z = in_chunks(lambda x: problem.model.represent(params, x, budget=data.budget), data.x, data.size, 100)
         z, rows = z.astype(jnp.float32), jnp.maximum(data.size, 1)
+        share = 1 / rows  # written down: XLA may divide by `rows` on several devices, and multiply on one
         seen = (jnp.arange(len(z)) < data.size)[:, None]
         members = jax.nn.one_hot(data.y, problem.data.num_classes) * seen
-        means = members.T @ z / rows
+        means = members.T @ z * share
         spread = jnp.sum(jnp.square(z) * seen) / rows - jnp.sum(jnp.square(means))
-        return {"shares": members.sum(0) / rows, "means": means, "variance": jnp.maximum(spread, 0) / rows}
+        return {"shares": members.sum(0) * share, "means": means, "variance": jnp.maximum(spread, 0) / rows}
 
     def client_update(
         self, problem: Problem, data: ClientData, key: jax.Array, head: dict, theta: dict, prototypes: jax.Array

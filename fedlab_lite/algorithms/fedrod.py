@@ -58,8 +58,9 @@ class FedRoD(FedAvg):
             generic = problem.model.classify(both["head"], features, key=head_key)
             fixed, below = jax.lax.stop_gradient((generic, features))
             personal = fixed + problem.model.classify(both["personal"], below, key=own_key)
-            losses = (problem.mean_loss(logits, batch.y, batch.weight) for logits in (generic + log_rows, personal))
-            return sum(losses), None
+            y = jax.lax.optimization_barrier(batch.y)  # or XLA joins parts of the two gradients on several devices
+            whole = problem.mean_loss(generic + log_rows, batch.y, batch.weight)
+            return whole + problem.mean_loss(personal, y, batch.weight), None
 
         trained = self.train(loss, params | {"personal": own}, data, key, epochs=self.epochs, project=problem.project)
         own = trained.pop("personal")

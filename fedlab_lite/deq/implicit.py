@@ -1,4 +1,4 @@
-r"""The equilibrium layer z* = g(z*; x) of FeDEQ's eq. (1), with five ways to differentiate it.
+r"""The equilibrium layer z* = g(z*; x) of FeDEQ's eq. (1), with seven ways to differentiate it.
 
 With y the gradient of the loss at z* and J = dg/dz at (z*; x), the exact gradient is eq. (10), u^T dg/dtheta where u
 solves eq. (9), u = J^T u + y:
@@ -6,66 +6,67 @@ solves eq. (9), u = J^T u + y:
     implicit   u by a solver, as exact as its tolerance
     neumann    u = sum_{i<k} (J^T)^i y, the first k terms of that solution
     one_step   u = y, k = 1 of it: Jacobian-free backpropagation (Fung et al. 2022), FeDEQ's choice
-    phantom    k steps from z*, differentiated step by step (Geng et al. 2021, without damping)
+    shine      u = -H^T y with Broyden's H for the inverse of J - I, or y where that is too long (Ramzi et al. 2022)
+    phantom    k steps from z*, differentiated step by step (Geng et al. 2021)
     unrolled   all steps of plain iteration, differentiated step by step: memory grows with their number
+    reversible all steps of a reversible iteration (McCallum et al. 2025), which are undone in the backward pass
 
-All but the last store one evaluation of g (or k) for the backward pass, for any number of solver iterations.
+'implicit', 'neumann', 'one_step' and 'phantom' follow any solver, 'shine' needs Broyden's method, and the last two have
+steps of their own. All but 'unrolled' store one evaluation of g (or k) for the backward pass, for any number of steps.
 """
 
 import warnings
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float, Int, PyTree, Shaped
 
-from fedlab_lite.deq.driver import Solution, check_counts, check_tolerances, flatten, norm
-from fedlab_lite.deq.solvers import SOLVERS
+from fedlab_lite.deq.driver import Inverse, Solution, check_counts, check_tolerances, flatten, norm, unflatten
+from fedlab_lite.deq.reversible import reversible
+from fedlab_lite.deq.solvers import SOLVERS, check_tau, relaxed
 from fedlab_lite.util import InputError, choose
 
-GRADIENTS = ("implicit", "one_step", "phantom", "neumann", "unrolled")
+GRADIENTS = ("implicit", "one_step", "phantom", "neumann", "unrolled", "shine", "reversible")
+RELAXED = ("phantom", "neumann", "unrolled", "reversible")  # gradients whose steps `tau` relaxes
 BACKWARD_SOLVERS = (*SOLVERS, "gmres")
 RESTART = 20  # products with J^T between two restarts of GMRES
 SAID = 0.01  # relative residual of eq. (9) above which a backward solver that has not converged warns
+TOO_LONG = 1.8  # of 'shine': u = y where ||u|| > 1.8 ||y||, the `fallback_mask` of the authors' code (deq2d.py)
 
 
 def _add(a: PyTree, b: PyTree) -> PyTree:
     return jax.tree.map(jnp.add, a, b)
 
 
-def _hooked(
-    adjoint: Callable, vjp: Callable, budget: Int[ArrayLike, "..."] | None, z: PyTree, tol: float | None
-) -> PyTree:
-    """z with a backward pass that turns its gradient y into u = adjoint(u -> J^T u, y, budget).
+def _hooked(adjoint: Callable, given: PyTree, z: PyTree) -> PyTree:
+    """z with a backward pass that turns its gradient y into u = adjoint(given, y).
 
     Only z has a custom derivative, not the layer. z = f(params, x, z*) stays an ordinary evaluation, so JAX itself
     passes u on to `params`, `x` and all that `f` closes over. A custom rule for the whole layer could not name these.
 
-    `vjp`, a pytree of what J^T u needs, and `budget` are arguments. No tracer is closed over, so the backward pass may
-    run after an enclosing vmap has ended. `tol`: of the backward solver, which warns where it does not converge; None:
-    u is not meant to be exact.
+    `given` has all arrays that `adjoint` needs. No tracer is closed over, so the backward pass may run after an
+    enclosing vmap has ended.
     """
 
     @jax.custom_vjp
     def hook(given, z):
         return z
 
-    def backward(given, y):
-        vjp, budget = given
-        u = adjoint(lambda u: vjp(u)[0], y, budget)
-        if tol is not None and not any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves((vjp, u))):
-            _say(_residual(lambda u: vjp(u)[0], y, u), tol)
-        return None, u
-
-    hook.defvjp(lambda given, z: (z, given), backward)
-    return hook((jax.lax.stop_gradient(vjp), budget), z)
+    hook.defvjp(lambda given, z: (z, given), lambda given, y: (None, adjoint(given, y)))
+    return hook(jax.lax.stop_gradient(given), z)
 
 
-def _implicit(solver: str, tol: float, max_iter: int) -> Callable:
-    """The solution of u = J^T u + y by one of `BACKWARD_SOLVERS`, started at y (the one-step gradient)."""
+def _implicit(solver: str, tol: float, max_iter: int, tau: float | None = None) -> Callable:
+    """The solution of u = J^T u + y by one of `BACKWARD_SOLVERS`, started at y (the one-step gradient).
+
+    Given are `vjp`, a pytree of what J^T u needs, and the budget.
+    """
 
     def by_iteration(transposed, y, budget):
-        return SOLVERS[solver](lambda u: _add(transposed(u), y), y, tol=tol, max_iter=max_iter, budget=budget).z
+        options = _options(solver, tau) | {"tol": tol, "max_iter": max_iter, "budget": budget}
+        return SOLVERS[solver](lambda u: _add(transposed(u), y), y, **options).z
 
     def by_gmres(transposed, y, budget):
         restart = min(RESTART, max_iter)
@@ -79,24 +80,53 @@ def _implicit(solver: str, tol: float, max_iter: int) -> Callable:
         )
         return jax.tree.map(lambda u, y: jnp.where(jnp.isfinite(u), u, y), u, y)
 
-    return by_gmres if solver == "gmres" else by_iteration
-
-
-def _neumann(k: int) -> Callable:
-    def adjoint(transposed, y, budget):
-        return jax.lax.fori_loop(0, k - 1, lambda i, u: _add(transposed(u), y), y)
+    def adjoint(given, y):
+        vjp, budget = given
+        return (by_gmres if solver == "gmres" else by_iteration)(lambda u: vjp(u)[0], y, budget)
 
     return adjoint
 
 
-def _phantom(g: Callable, z_star: PyTree, k: int) -> PyTree:
-    return jax.lax.scan(lambda z, _: (g(z), None), z_star, length=k)[0]
+def _checked(adjoint: Callable, tol: float) -> Callable:
+    """The same, but outside compiled programs it warns where u does not solve eq. (9)."""
+
+    def checked(given, y):
+        u = adjoint(given, y)
+        if not any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves((given, u))):
+            _say(_residual(given[0], y, u), tol)
+        return u
+
+    return checked
 
 
-def _unrolled(g: Callable, z0: PyTree, max_iter: int) -> tuple[PyTree, Solution]:
+def _options(solver: str, tau: float | None) -> dict:
+    return {"tau": tau} if solver == "fixed_point" else {}
+
+
+def _neumann(k: int, tau: float | None) -> Callable:
+    def adjoint(vjp, y):
+        start = y if tau is None else jax.tree.map(lambda y: tau * y, y)
+        return jax.lax.fori_loop(0, k - 1, lambda i, u: relaxed(u, _add(vjp(u)[0], y), tau), start)
+
+    return adjoint
+
+
+def _shine(inverse: Inverse, y: PyTree) -> PyTree:
+    """u = -H^T y by the terms of Broyden's method; y for a sample whose u is not finite or too long."""
+    flat = flatten(y)
+    u = -inverse.transposed(flat)
+    fits = norm(u) <= TOO_LONG * norm(flat)
+    return unflatten(jnp.where(fits[:, None], u, flat), y)
+
+
+def _phantom(g: Callable, z_star: PyTree, k: int, tau: float | None) -> PyTree:
+    return jax.lax.scan(lambda z, _: (relaxed(z, g(z), tau), None), z_star, length=k)[0]
+
+
+def _unrolled(g: Callable, z0: PyTree, max_iter: int, tau: float | None) -> tuple[PyTree, Solution]:
     def step(z, _):
         fz = g(z)
-        return fz, norm(jax.lax.stop_gradient(flatten(fz) - flatten(z)))
+        return relaxed(z, fz, tau), norm(jax.lax.stop_gradient(flatten(fz) - flatten(z)))
 
     before, trace = jax.lax.scan(step, z0, length=max_iter - 1)
     z, last = step(before, None)
@@ -119,6 +149,8 @@ def equilibrium(
     backward_tol: float = 1e-4,
     backward_max_iter: int = 30,
     k: int = 5,
+    tau: float | None = None,
+    keep: tuple[int, ...] = (),
 ) -> tuple[PyTree[Float[Array, "B ..."]], Solution]:
     r"""An equilibrium layer: z = f(params, x, z*) at the fixed point z* that the solver finds.
 
@@ -129,7 +161,7 @@ def equilibrium(
       f: `f(params, x, z) -> z`, acting on each sample of axis 0 by itself. What it closes over is differentiated too.
       params, x: pytrees; both receive gradients.
       z0: the solver's start, a pytree of [B, ...] leaves; an earlier z is a warm start. It receives no gradient.
-      solver: one of `SOLVERS`; 'unrolled' always takes plain steps.
+      solver: one of `SOLVERS`; 'broyden' for 'shine'. 'unrolled' and 'reversible' have steps of their own.
       gradient: one of `GRADIENTS`.
       tol, max_iter: of the forward solver; 'unrolled' takes `max_iter` steps. See `backward_tol`.
       budget: most evaluations for these samples in the forward pass, and most products with J^T in the backward pass
@@ -149,12 +181,18 @@ def equilibrium(
         These are medians. One unit that the tolerance leaves on the wrong side of ReLU's kink makes it 1.6e-2.
       backward_max_iter: of 'implicit', the most products with J^T.
       k: number of steps of 'phantom', or of terms of 'neumann'.
+      tau: relaxation, z <- (1 - tau) z + tau f(z), of all plain steps: those of 'fixed_point' (forward and backward),
+        'phantom', 'neumann', 'unrolled' and 'reversible'. None: 1, of 'reversible' 0.5.
+      keep: numbers of evaluations; `Solution.path` has the iterates after them. With `f(params, x, z)` of each, a loss
+        can correct the way to the equilibrium too (Bai et al. 2022). Not for 'unrolled'.
 
     Returns:
       z, like `z0`, and the solver's `Solution` (not differentiable). With 'phantom', z lies k steps past z*.
 
     Raises:
-      InputError: unknown names, k or max_iter < 1, a tolerance below 0 or not finite, and what the solvers raise.
+      InputError: unknown names, names that do not fit together, k or max_iter < 1, a tolerance below 0 or not finite,
+        and what the solvers raise. Also a `tau` that nothing would use, and more steps of 'reversible' than the
+        precision bears.
 
     Example:
       >>> layer = lambda a: equilibrium(lambda a, x, z: a * z + x, a, jnp.ones((1, 1)), jnp.zeros((1, 1)))[0].sum()
@@ -167,29 +205,44 @@ def equilibrium(
     choose("backward solver", backward_solver, BACKWARD_SOLVERS)
     check_counts(k=k, max_iter=max_iter, backward_max_iter=backward_max_iter)
     check_tolerances(tol=tol, backward_tol=backward_tol)
-    if budget is not None and (gradient == "unrolled" or (gradient == "implicit" and backward_solver == "gmres")):
-        raise InputError("a budget of iterations needs a solver that counts them; avoid gradient='unrolled' and gmres")
+    check_tau(tau)
+    if (budget is not None or keep) and gradient == "unrolled":
+        raise InputError("gradient='unrolled' has no solver: it takes neither a budget of iterations nor keep")
+    if budget is not None and gradient == "implicit" and backward_solver == "gmres":
+        raise InputError("a budget of iterations needs a solver that counts them; avoid backward_solver='gmres'")
+    if gradient == "shine" and solver != "broyden":
+        raise InputError(f"gradient='shine' needs the inverse of solver='broyden', not {solver!r}")
+    if tau is not None and gradient not in RELAXED and "fixed_point" not in (solver, backward_solver):
+        raise InputError(
+            f"tau = {tau} relaxes 'fixed_point', {', '.join(map(repr, RELAXED))}; none of them is used here"
+        )
 
     z0 = jax.tree.map(lambda leaf: jax.lax.stop_gradient(jnp.asarray(leaf)), z0)
     if gradient == "unrolled":
-        z, solution = _unrolled(lambda z: f(params, x, z), z0, max_iter)
+        z, solution = _unrolled(lambda z: f(params, x, z), z0, max_iter, tau)
         return z, jax.lax.stop_gradient(solution)
+    limits: dict[str, Any] = {"tol": tol, "max_iter": max_iter, "budget": budget, "keep": keep}
+    if gradient == "reversible":
+        return reversible(lambda z: f(params, x, z), z0, tau=tau, **limits)
 
     def frozen(z):
         return f(*jax.lax.stop_gradient((params, x)), z)
 
-    solution = jax.lax.stop_gradient(SOLVERS[solver](frozen, z0, tol=tol, max_iter=max_iter, budget=budget))
+    options = _options(solver, tau) | ({"inverse": True} if gradient == "shine" else {})
+    solution = jax.lax.stop_gradient(SOLVERS[solver](frozen, z0, **limits, **options))
     z_star = solution.z
     if gradient == "phantom":
-        return _phantom(lambda z: f(params, x, z), z_star, k), solution
+        return _phantom(lambda z: f(params, x, z), z_star, k, tau), solution
     z = f(params, x, z_star)
     if gradient == "one_step":
         return z, solution
+    if gradient == "shine":
+        return _hooked(_shine, solution.inverse, z), solution._replace(inverse=None)
     vjp = jax.vjp(frozen, z_star)[1]
     if gradient == "neumann":
-        return _hooked(_neumann(k), vjp, budget, z, None), solution
-    adjoint = _implicit(backward_solver, backward_tol, backward_max_iter)
-    return _hooked(adjoint, vjp, budget, z, backward_tol), solution
+        return _hooked(_neumann(k, tau), vjp, z), solution
+    adjoint = _implicit(backward_solver, backward_tol, backward_max_iter, tau)
+    return _hooked(_checked(adjoint, backward_tol), (vjp, budget), z), solution
 
 
 def adjoint_residual(
@@ -222,13 +275,13 @@ def adjoint_residual(
     choose("backward solver", backward_solver, BACKWARD_SOLVERS)
     check_tolerances(backward_tol=backward_tol)
     vjp = jax.vjp(lambda z: f(params, x, z), z)[1]
-    u = _implicit(backward_solver, backward_tol, backward_max_iter)(lambda u: vjp(u)[0], y, None)
-    return _residual(lambda u: vjp(u)[0], y, u)
+    u = _implicit(backward_solver, backward_tol, backward_max_iter)((vjp, None), y)
+    return _residual(vjp, y, u)
 
 
-def _residual(transposed: Callable, y: PyTree, u: PyTree) -> Float[Array, " B"]:
+def _residual(vjp: Callable, y: PyTree, u: PyTree) -> Float[Array, " B"]:
     u_flat = flatten(u)
-    gap = norm(flatten(_add(transposed(u), y)) - u_flat)
+    gap = norm(flatten(_add(vjp(u)[0], y)) - u_flat)
     return gap / jnp.maximum(norm(u_flat), jnp.finfo(u_flat.dtype).tiny)
 
 

@@ -11,15 +11,12 @@ limited-memory form of Bai et al., "Deep equilibrium models" (2019); FeDEQ, Sec.
 
 from collections.abc import Callable
 
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float, Int, PyTree, Shaped
 
-from fedlab_lite.deq.driver import Solution, check, dot, solve
-
-
-def _mix(weights: Float[Array, "m B"], history: Float[Array, "m B D"]) -> Float[Array, "B D"]:
-    """The sum over i of weights[i] history[i], unrolled so that it is one pass over the history."""
-    return sum(w[:, None] * h for w, h in zip(weights, history, strict=True))
+from fedlab_lite.deq.driver import Inverse, Solution, State, check, dot, mix, solve
+from fedlab_lite.util import InputError
 
 
 def fixed_point(
@@ -29,8 +26,10 @@ def fixed_point(
     tol: float = 1e-4,
     max_iter: int = 30,
     budget: Int[ArrayLike, "..."] | None = None,
+    keep: tuple[int, ...] = (),
+    tau: float | None = None,
 ) -> Solution:
-    """Solve z = f(z) by plain iteration z <- f(z).
+    """Solve z = f(z) by plain iteration z <- f(z), or relaxed: z <- (1 - tau) z + tau f(z) (Krasnoselskij-Mann).
 
     Args:
       f: maps a pytree of [B, ...] leaves to one of the same structure and shapes, sample by sample.
@@ -39,21 +38,42 @@ def fixed_point(
       max_iter: the most evaluations of `f`; the loop always ends there.
       budget: the most evaluations for these samples, 1 to `max_iter`, one number or `[B]`. Unlike `max_iter` it is
         data, so one program serves faster and slower devices (FL-DEQ, Sec. III-C). None: `max_iter`.
+      keep: numbers of evaluations, each 1 to `max_iter`. `Solution.path` has the iterates after them.
+      tau: relaxation, between 0 and 2; None: 1. Eigenvalues of J = df/dz become 1 - tau + tau J's. So tau < 1 solves
+        maps whose J has eigenvalues beyond -1, where plain iteration diverges.
 
     Returns:
       `Solution`; a sample that did not converge, diverged or met a NaN has its best iterate and the residual there.
 
     Raises:
-      InputError: max_iter < 1, tol below 0 or not finite, leaves of `z0` without a common axis 0, or an `f` that
-        changes shapes.
+      InputError: max_iter < 1, tol below 0 or not finite, tau outside (0, 2), leaves of `z0` without a common axis 0,
+        or an `f` that changes shapes.
 
     Example:
       >>> found = fixed_point(lambda z: 0.5 * z + 1, jnp.zeros((1, 3)), tol=1e-6)
       >>> found.z.round(3).tolist(), found.iterations.tolist()
       ([[2.0, 2.0, 2.0]], [20])
+      >>> fixed_point(lambda z: 4 - 3 * z, jnp.zeros((1, 1)), tau=0.25, keep=(1,)).path.tolist()
+      [[[1.0]]]
     """
-    check(z0, max_iter, tol)
-    return solve(f, z0, lambda z: (), lambda m, step, z, fz, g: (m, fz), tol=tol, max_iter=max_iter, budget=budget)
+    check(z0, max_iter, tol, keep)
+    check_tau(tau)
+
+    def update(s: State, fz, g):
+        return (), relaxed(s.z, fz, tau)
+
+    return solve(f, z0, lambda z: (), update, tol=tol, max_iter=max_iter, budget=budget, keep=keep)[0]
+
+
+def check_tau(tau: float | None) -> None:
+    """Raise `InputError` unless a relaxation lies in (0, 2)."""
+    if tau is not None and not 0 < tau < 2:
+        raise InputError(f"tau = {tau}: a relaxation lies between 0 and 2; no contraction converges outside")
+
+
+def relaxed(z: PyTree[Array], fz: PyTree[Array], tau: float | None) -> PyTree[Array]:
+    """(1 - tau) z + tau f(z); None: f(z) itself."""
+    return fz if tau is None else jax.tree.map(lambda z, fz: z + tau * (fz - z), z, fz)
 
 
 def _weights(gram: Float[Array, "m m B"], ridge: float) -> Float[Array, "m B"]:
@@ -98,6 +118,7 @@ def anderson(
     tol: float = 1e-4,
     max_iter: int = 30,
     budget: Int[ArrayLike, "..."] | None = None,
+    keep: tuple[int, ...] = (),
     m: int = 5,
     beta: float = 1.0,
     ridge: float = 1e-6,
@@ -113,7 +134,7 @@ def anderson(
     For a linear f it is equivalent to GMRES(m). With m = 1 and beta = 1 it is plain iteration.
 
     Args:
-      f, z0, tol, max_iter, budget: as in `fixed_point`.
+      f, z0, tol, max_iter, budget, keep: as in `fixed_point`.
       m: number of iterates in the history, at least 1.
       beta: mixing; 1 takes the mixed evaluations themselves.
       ridge: Tikhonov term, relative to each ||g_i||^2.
@@ -130,26 +151,26 @@ def anderson(
       >>> bool(mixed.iterations[0] * 8 < plain.iterations[0])
       True
     """
-    check(z0, max_iter, tol, m=m)
+    check(z0, max_iter, tol, keep, m=m)
 
     def memory(z):
         history = jnp.zeros((m, *z.shape), z.dtype)
         return history, history, jnp.zeros((m, m, z.shape[0]), z.dtype)
 
-    def update(memory, step, z, fz, g):
-        values, residuals, gram = memory
-        slot = step % m
+    def update(s: State, fz, g):
+        values, residuals, gram = s.memory
+        slot = s.step % m
         values, residuals = values.at[slot].set(fz), residuals.at[slot].set(g)
         row = dot(residuals, g)  # [m, B]: the only new row of the Gram matrix
         gram = gram.at[slot].set(row).at[:, slot].set(row)
         order = (slot - jnp.arange(m)) % m  # newest first; its own inverse
         w = _weights(gram[order][:, order], ridge)[order]
-        mixed = _mix(w, values)
+        mixed = mix(w, values)
         if beta != 1:
-            mixed = mixed - (1 - beta) * _mix(w, residuals)
+            mixed = mixed - (1 - beta) * mix(w, residuals)
         return (values, residuals, gram), mixed
 
-    return solve(f, z0, memory, update, tol=tol, max_iter=max_iter, budget=budget)
+    return solve(f, z0, memory, update, tol=tol, max_iter=max_iter, budget=budget, keep=keep)[0]
 
 
 def broyden(
@@ -159,7 +180,9 @@ def broyden(
     tol: float = 1e-4,
     max_iter: int = 30,
     budget: Int[ArrayLike, "..."] | None = None,
+    keep: tuple[int, ...] = (),
     memory: int = 10,
+    inverse: bool = False,
 ) -> Solution:
     r"""Solve z = f(z) by Broyden's good method on g(z) = f(z) - z.
 
@@ -170,12 +193,13 @@ def broyden(
       {\Delta z^T H_k \Delta g}, \qquad H_0 = -I.
 
     Args:
-      f, z0, tol, max_iter, budget: as in `fixed_point`.
+      f, z0, tol, max_iter, budget, keep: as in `fixed_point`.
       memory: number of rank-one terms stored, at least 1. When all are used, the method restarts from -I. (With the
         oldest term overwritten instead, the approximation drifts: on a linear map of radius 0.9 it diverges.)
+      inverse: whether the `Solution` has the approximation H of the inverse Jacobian where each sample stopped.
 
     Returns:
-      `Solution`.
+      `Solution`; `inverse` has the terms since the last restart.
 
     Raises:
       InputError: as in `fixed_point`; memory < 1.
@@ -184,19 +208,22 @@ def broyden(
       >>> found = broyden(lambda z: jnp.cos(z), jnp.zeros((1, 1)), tol=1e-6)
       >>> round(float(found.z[0, 0]), 4), bool(found.iterations[0] < 10)
       (0.7391, True)
+      >>> slope = broyden(lambda z: 0.5 * z + 1, jnp.zeros((1, 1)), inverse=True).inverse.transposed(jnp.ones((1, 1)))
+      >>> slope.tolist()  # 1 / (0.5 - 1)
+      [[-2.0]]
     """
-    check(z0, max_iter, tol, memory=memory)
+    check(z0, max_iter, tol, keep, memory=memory)
 
     def start(z):
         terms = jnp.zeros((memory, *z.shape), z.dtype)
         return terms, terms, z, jnp.zeros_like(z)
 
-    def update(state, step, z, fz, g):
-        u, v, z_before, g_before = state
-        slot = (step - 1) % memory
+    def update(s: State, fz, g):
+        u, v, z_before, g_before = s.memory
+        z, slot = s.z, (s.step - 1) % memory
 
         def apply(weights, terms, last):  # only the terms since the last restart count
-            return _mix(jnp.where(jnp.arange(memory)[:, None] <= last, weights, 0), terms)
+            return mix(jnp.where(jnp.arange(memory)[:, None] <= last, weights, 0), terms)
 
         dz, dg = z - z_before, g - g_before
         new_v = apply(dot(u, dz), v, slot - 1) - dz
@@ -204,10 +231,17 @@ def broyden(
         along = dot(new_v, dg)
         usable = jnp.abs(along) > 0  # no movement (or the first step): no new term
         new_u = gap * jnp.where(usable, 1 / jnp.where(usable, along, 1), 0)[:, None]
+        if inverse:  # of a sample that has stopped, the terms stay
+            new_u, new_v = (jnp.where(s.active[:, None], new, old[slot]) for new, old in ((new_u, u), (new_v, v)))
         u, v = u.at[slot].set(new_u), v.at[slot].set(new_v)
         return (u, v, z, g), z + g - apply(dot(v, g), u, slot)
 
-    return solve(f, z0, start, update, tol=tol, max_iter=max_iter, budget=budget)
+    found, (u, v, *_) = solve(f, z0, start, update, tol=tol, max_iter=max_iter, budget=budget, keep=keep)
+    if not inverse:
+        return found
+    last = (found.iterations - 2) % memory  # where a sample's last evaluation wrote
+    u = jnp.where((jnp.arange(memory)[:, None] <= last)[:, :, None], u, 0)
+    return found._replace(inverse=Inverse(u, v))
 
 
-SOLVERS = {"fixed_point": fixed_point, "anderson": anderson, "broyden": broyden}
+SOLVERS: dict[str, Callable[..., Solution]] = {"fixed_point": fixed_point, "anderson": anderson, "broyden": broyden}

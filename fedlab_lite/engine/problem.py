@@ -100,9 +100,22 @@ class Problem:
         return jnp.sum(losses * counted) / jnp.maximum(counted.sum(), 1)
 
     def loss(self, params: dict, batch: Batch) -> tuple[Float[Array, ""], Float[Array, "B ..."] | None]:
-        """The mean loss of a batch in training, and its rows' equilibria `[B, ...]` (None: an explicit model)."""
+        """The mean loss of a batch in training, and its rows' equilibria `[B, ...]` (None: an explicit model).
+
+        The loss includes the mean of the rows' `penalty`, where the equilibrium layer has a regulariser.
+        """
         outputs, solution = self.model.forward(params, batch.x, key=batch.key, z0=batch.z0, budget=batch.budget)
-        return self.mean_loss(outputs, batch.y, batch.weight), solution and solution.z
+        loss = self.mean_loss(outputs, batch.y, batch.weight)
+        if solution is None:
+            return loss, None
+        if solution.penalty is not None:
+            loss += jnp.sum(solution.penalty * batch.weight) / jnp.maximum(batch.weight.sum(), 1)
+        elif self.model.regularised:
+            raise InputError(
+                f"this algorithm takes a step without a key, and the regulariser of {self.model.name} needs one; set "
+                "regulariser=0, or use another algorithm, such as fedavg or fedeq"
+            )
+        return loss, solution.z
 
     def equilibria(self, rows: int) -> jax.Array | None:
         """An empty memory of equilibria `[rows, ...]` for `local_train`; None for an explicit model."""

@@ -117,9 +117,11 @@ class _Equilibrium(nnx.Module):
         self.parts = nnx.List([self.part(channels, groups, kernel_init=SMALL, rngs=rngs) for _ in range(layers)])
         self.features, self.groups, self.solve = channels, groups, solve
 
-    def __call__(self, x: jax.Array, *, z0: MaybeArray = None, budget: MaybeArray = None) -> tuple[jax.Array, Solution]:
+    def __call__(
+        self, x: jax.Array, *, z0: MaybeArray = None, budget: MaybeArray = None, key: MaybeArray = None
+    ) -> tuple[jax.Array, Solution]:
         cell = partial(_chain, self.part.apply, self.groups)
-        z, solution = self.solve(cell, _arrays(self.parts), self.stem(x), z0, budget=budget)
+        z, solution = self.solve(cell, _arrays(self.parts), self.stem(x), z0, budget=budget, key=key)
         return _read_out(z), solution
 
 

@@ -11,8 +11,8 @@ A representation must be a Flax NNX module class, from the register or from a no
     features: int                              the length of what it gives, for a linear head;
     make_head(self, num_classes, *, rngs)      or, in its place, the module that is its head
     __call__(self, x, ...)                     features `[B, ...]` of `x [B, *input_shape]`; it may ask, by these names,
-                                               for `key` (dropout), `z0` and `budget`; one that asks for z0 is an
-                                               equilibrium and returns (features, Solution)
+                                               for `key` (dropout, regulariser), `z0` and `budget`; one that asks
+                                               for z0 is an equilibrium and returns (features, Solution)
     activations(self, x)                       where there is one: each layer's output by name, `[B, ...]`, in order,
                                                the last what `__call__` gives; see `Model.activations`
     project(self)                              where there is one: moves its params into a constraint set
@@ -103,6 +103,11 @@ class Model:
             return None
         return Solve(**{option: value for option, value in self.options if option in SOLVE})
 
+    @property
+    def regularised(self) -> bool:
+        """Whether its loss in training has a term of its own, `Solution.penalty`."""
+        return self.solve is not None and self.solve.regulariser > 0
+
     def _modules(self, key: jax.Array, **others: jax.Array) -> tuple[nnx.Module, nnx.Module]:
         rngs = nnx.Rngs(params=key, **others)
         options = {option: value for option, value in self.options if option not in SOLVE}
@@ -150,7 +155,7 @@ class Model:
         """Return logits `[B, ..., num_classes]` of `x [B, *input_shape]`, and the solver's `Solution` or None.
 
         Args:
-          key: draws the dropout masks, in training; None, as in evaluation: no dropout.
+          key: draws the dropout masks and the regulariser's probe, in training; None, as in evaluation: neither.
           z0: `[B, *equilibrium_shape()]`, where the equilibrium's solver starts: `solution.z` of a row's last visit,
             zeros for a row without one. The solver then takes at most `warm_iter` steps. None: no row had a visit.
           budget: solver iterations that this device can afford, forward and backward, 1 to `max_iter`. A number, which
@@ -167,7 +172,15 @@ class Model:
         return self.forward(params, x)[0]
 
     def represent(self, params: dict, x: jax.Array, *, key: MaybeArray = None, budget: MaybeArray = None) -> Any:
-        """Return the head's input: `[B, features]` or a pytree of `[B, ...]` leaves; for `key` see `forward`."""
+        """Return the head's input: `[B, features]` or a pytree of `[B, ...]` leaves; for `key` see `forward`.
+
+        Raises `InputError` for a key if the layer has a regulariser, as a loss of features alone would leave it out.
+        """
+        if key is not None and self.regularised:
+            raise InputError(
+                f"this algorithm trains on the features of {self.name}, which leaves out its regulariser; set "
+                "regulariser=0, or use another algorithm, such as fedavg or fedeq"
+            )
         return self._features(params["representation"], x, key=key, budget=budget)[0]
 
     def classify(self, head: dict, features: Any, *, key: MaybeArray = None) -> jax.Array:

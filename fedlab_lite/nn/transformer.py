@@ -238,5 +238,6 @@ class DEQTransformer(_Shared):
         e, real = self.embed(x), x > 0
         cell = partial(equilibrium_cell, **self.layers.masks(real, key))
         params = {"layers": self.layers.arrays(), "scale": self.norm.scale[...], "offset": self.norm.offset[...]}
-        z, solution = self.solve(cell, params, unit(e + self.embed.positions[...]), z0, budget=budget, positions=True)
+        u = unit(e + self.embed.positions[...])
+        z, solution = self.solve(cell, params, u, z0, budget=budget, positions=True, key=key)
         return Features(z, unit(e), real), solution

@@ -154,7 +154,9 @@ def judge(
         return replace(each, obstacle=each.obstacle or other.get(data, "")).after(max(left, 0))
 
     def after(found: Verdict) -> Verdict:
-        if found.outcome not in FIRM or not found.comparisons:
+        plain = decide(found.comparisons, like=found.like, cause=found.cause)
+        other = found.outcome == "undecided" and found.reason != plain.reason  # than its comparisons: a premise, say
+        if found.outcome == "misprint" or other or not found.comparisons:
             return found
         return decide(map(checked, found.comparisons), like=found.like, cause=found.cause)
 

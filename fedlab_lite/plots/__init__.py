@@ -5,6 +5,7 @@ No number that a verdict needs is computed here; `spread` and `summary` put numb
 
 from fedlab_lite.engine import mean_and_band
 from fedlab_lite.plots.clients import client_panels, holdings, label_counts
+from fedlab_lite.plots.equilibrium import equilibrium_report
 from fedlab_lite.plots.layer_tables import layer_bars, part_bars
 from fedlab_lite.plots.style import (
     LOOKS,

@@ -1,8 +1,9 @@
 """An equilibrium layer with its gradient: the workloads, ours, and the evaluations that bound it; no clock here.
 
 Width 512, batch 64, z = tanh(W z + x) with x of scale 0.1 (nearly linear, so the spectral radius of W is felt),
-relative tolerance 1e-4; the gradient of sum z^2 with respect to W and x, exact or one-step. Each contestant is a
-function of a workload that returns `run`, a call of which solves, differentiates and returns a `Result`.
+relative tolerance 1e-4; the gradient of sum z^2 with respect to W and x, exact, one-step, by Broyden's inverse
+('shine') or by reversal. Each contestant is a function of a workload that returns `run`, a call of which solves,
+differentiates and returns a `Result`. 'reversible' takes a fixed number of steps, which single precision can undo.
 """
 
 from collections.abc import Callable
@@ -18,6 +19,7 @@ from fedlab_lite.deq import equilibrium
 from fedlab_lite.deq.solvers import anderson
 
 TOLERANCE, MAX_ITER = 1e-4, 200
+TAU, REVERSIBLE_ITER = 0.5, 32  # relaxation and evaluations of 'reversible'
 
 
 class Result(NamedTuple):
@@ -29,7 +31,7 @@ class Result(NamedTuple):
 
 @dataclass(frozen=True)
 class Workload:
-    """`kind` and spectral radius of W; `gradient` is 'implicit' or 'one_step'."""
+    """`kind` and spectral radius of W; `gradient` is 'implicit', 'one_step', 'shine' or 'reversible'."""
 
     kind: str
     radius: float
@@ -61,20 +63,22 @@ class Workload:
 
     @cached_property
     def gradients(self) -> tuple[np.ndarray, np.ndarray]:
-        """What `run` should return, in double precision: by dense solves in place of iterations."""
+        """What `run` should return, in double precision: by dense solves in place of iterations. 'shine' is close."""
         w, _ = self.arrays
         z = self.solution
         slope, y = 1 - z**2, 2 * z
-        if self.gradient == "implicit":  # u = J^T u + y with J = diag(slope) W, sample by sample
+        if self.gradient != "one_step":  # u = J^T u + y with J = diag(slope) W, sample by sample
             systems = np.eye(self.width) - w.T * slope[:, None, :]
             y = np.linalg.solve(systems, y[..., None])[..., 0]
         return (y * slope).T @ z, y * slope
 
 
-WORKLOADS = tuple(
-    Workload(kind, radius, gradient)
-    for gradient in ("implicit", "one_step")
-    for kind, radius in (("gaussian", 0.5), ("gaussian", 0.9), ("symmetric", 0.9))
+LAYERS = (("gaussian", 0.5), ("gaussian", 0.9), ("symmetric", 0.9))
+WORKLOADS = (
+    *(Workload(*layer, gradient) for gradient in ("implicit", "one_step") for layer in LAYERS),
+    Workload("gaussian", 0.5, "shine"),
+    Workload("symmetric", 0.9, "shine"),
+    Workload("gaussian", 0.5, "reversible"),
 )
 
 
@@ -100,6 +104,8 @@ def jitted(workload: Workload, solve: Callable) -> Callable[[], Result]:
 def _equilibrium(workload: Workload, solver: str) -> Callable[[], Result]:
     def solve(w, x):
         limits = {"tol": TOLERANCE, "max_iter": MAX_ITER, "backward_tol": TOLERANCE, "backward_max_iter": MAX_ITER}
+        if workload.gradient == "reversible":
+            limits |= {"tol": 0.0, "max_iter": REVERSIBLE_ITER, "tau": TAU}
         z, found = equilibrium(layer, w, x, jnp.zeros_like(x), solver=solver, gradient=workload.gradient, **limits)
         return z, found.iterations.max()
 
@@ -107,8 +113,9 @@ def _equilibrium(workload: Workload, solver: str) -> Callable[[], Result]:
 
 
 @lru_cache(maxsize=1)  # it is run against every contestant of its workload
-def fedlab_anderson(workload: Workload) -> Callable[[], Result]:
-    return _equilibrium(workload, "anderson")
+def fedlab(workload: Workload) -> Callable[[], Result]:
+    """Anderson's method, or the one that the gradient asks for."""
+    return _equilibrium(workload, "broyden" if workload.gradient == "shine" else "anderson")
 
 
 def fedlab_plain(workload: Workload) -> Callable[[], Result]:

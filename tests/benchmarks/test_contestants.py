@@ -27,7 +27,7 @@ def test_a_network_in_plain_flax_has_as_many_parameters(workload):
 
 def test_equilibrium_gradients_are_the_exact_ones():
     workload = equilibrium_layer.Workload("gaussian", 0.5, "implicit", width=8, batch=4)
-    result = equilibrium_layer.fedlab_anderson(workload)()
+    result = equilibrium_layer.fedlab(workload)()
     for found, exact in zip(result.gradients, workload.gradients, strict=True):
         np.testing.assert_allclose(found, exact, atol=1e-3 * np.abs(exact).max())
     assert equilibrium_layer.evaluations_alone(workload)().iterations == result.iterations

@@ -30,6 +30,11 @@ def problem():
         yield params, jnp.asarray(rng.normal(size=(4, 3))), jnp.zeros((4, 6)), jnp.asarray(rng.normal(size=(4, 6)))
 
 
+def chosen(gradient):
+    """Options with a solver that the gradient can follow."""
+    return {"gradient": gradient, "solver": "broyden" if gradient == "shine" else "anderson"}
+
+
 def loss(params, x, z0, y, **options):
     return jnp.sum(y * equilibrium(layer, params, x, z0, **options)[0] ** 2)
 
@@ -183,9 +188,9 @@ def test_unrolled_reports_the_plain_iteration(problem):
 @pytest.mark.parametrize("gradient", GRADIENTS)
 def test_the_start_receives_no_gradient_and_a_warm_one_saves_steps(problem, gradient):
     params, x, z0, _ = problem
-    assert not gradient_of(problem, 2, gradient=gradient).any()
+    assert not gradient_of(problem, 2, **chosen(gradient)).any()
     if gradient != "unrolled":
-        run = jax.jit(lambda params, z: equilibrium(layer, params, x, z, gradient=gradient))
+        run = jax.jit(lambda params, z: equilibrium(layer, params, x, z, tol=1e-2, **chosen(gradient)))
         z, cold = run(params, z0)
         warm = run(jax.tree.map(lambda p: p * 1.001, params), z)[1]
         assert jnp.all(warm.iterations < cold.iterations)
@@ -196,12 +201,12 @@ def test_the_start_receives_no_gradient_and_a_warm_one_saves_steps(problem, grad
 def test_vmap_over_clients_and_scan_equal_a_loop(problem, gradient):
     params, x, z0, y = problem
     clients = jax.tree.map(lambda p: jnp.stack([p, 0.9 * p, 0.5 * p]), params)
-    one = jax.jit(jax.grad(lambda p: loss(p, x, z0, y, gradient=gradient)))
+    one = jax.jit(jax.grad(lambda p: loss(p, x, z0, y, **chosen(gradient))))
     looped = [one(jax.tree.map(lambda p, i=i: p[i], clients)) for i in range(3)]
     looped = jax.tree.map(lambda *p: jnp.stack(p), *looped)
 
     def total(clients):
-        return jnp.sum(jax.vmap(lambda p: loss(p, x, z0, y, gradient=gradient))(clients))
+        return jnp.sum(jax.vmap(lambda p: loss(p, x, z0, y, **chosen(gradient)))(clients))
 
     for many in (
         jax.jit(jax.vmap(one))(clients),
@@ -212,15 +217,16 @@ def test_vmap_over_clients_and_scan_equal_a_loop(problem, gradient):
 
 
 @pytest.mark.slow
-def test_what_f_closes_over_is_differentiated_too(problem):
+@pytest.mark.parametrize("gradient", GRADIENTS)
+def test_what_f_closes_over_is_differentiated_too(problem, gradient):
     params, x, z0, y = problem
 
     def closed(params, x):
-        z, _ = equilibrium(lambda nothing, none, z: layer(params, x, z), (), (), z0)
+        z, _ = equilibrium(lambda nothing, none, z: layer(params, x, z), (), (), z0, **chosen(gradient))
         return jnp.sum(y * z**2)
 
     of_one = jax.jit(jax.grad(closed, (0, 1)))
-    assert relative_error(of_one(params, x), gradient_of(problem, (0, 1))) < 1e-9
+    assert relative_error(of_one(params, x), gradient_of(problem, (0, 1), **chosen(gradient))) < 1e-9
     # grad outside vmap: the backward pass runs when vmap has ended
     got = jax.jit(jax.grad(lambda p: jax.vmap(lambda x: closed(p, x))(jnp.stack([x, 2 * x])).sum()))(params)
     want = jax.tree.map(jnp.add, of_one(params, x)[0], of_one(params, 2 * x)[0])
@@ -238,17 +244,18 @@ def test_pytrees_go_in_and_out(problem, gradient):
 
     def split_loss(params):
         start = {"a": z0[:, :2], "b": (z0[:, 2:].reshape(-1, 2, 2),)}
-        z, found = equilibrium(pairs, params, {"x": x}, start, gradient=gradient)
+        z, found = equilibrium(pairs, params, {"x": x}, start, **chosen(gradient))
         assert jax.tree.structure(found.z) == jax.tree.structure(start)
         return jnp.sum(y * jnp.concatenate([z["a"], z["b"][0].reshape(-1, 4)], axis=1) ** 2)
 
-    want = gradient_of(problem, gradient=gradient)
+    want = gradient_of(problem, **chosen(gradient))
     assert relative_error(jax.jit(jax.grad(split_loss))(params), want) < 1e-9
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("gradient", "constant"), [("implicit", True), ("one_step", True), ("neumann", True), ("unrolled", False)]
+    ("gradient", "constant"),
+    [("implicit", True), ("one_step", True), ("neumann", True), ("reversible", True), ("unrolled", False)],
 )
 def test_memory_of_the_backward_pass(gradient, constant):
     batch, width = 32, 128
@@ -257,6 +264,7 @@ def test_memory_of_the_backward_pass(gradient, constant):
     def bytes_needed(steps):
         def of(w, x):
             options = {"max_iter": steps, "backward_max_iter": steps, "tol": 0.0, "gradient": gradient}
+            options |= {"tau": 0.1} if gradient == "reversible" else {}
             return jnp.sum(equilibrium(lambda w, x, z: jnp.tanh(z @ w + x), w, x, z0, **options)[0] ** 2)
 
         compiled = jax.jit(jax.grad(of)).lower(jnp.zeros((width, width)), z0).compile()
@@ -271,7 +279,8 @@ def test_memory_of_the_backward_pass(gradient, constant):
 
 
 @pytest.mark.slow
-def test_a_sample_that_breaks_leaves_the_others_their_gradient(problem):
+@pytest.mark.parametrize("gradient", [each for each in GRADIENTS if each not in ("phantom", "unrolled")])
+def test_a_sample_that_breaks_leaves_the_others_their_gradient(problem, gradient):
     params, x, z0, y = problem
     broken = jnp.array([[False], [True], [False], [False]])
 
@@ -279,14 +288,14 @@ def test_a_sample_that_breaks_leaves_the_others_their_gradient(problem):
         return jnp.where(broken, 3 * z + 1, layer(params, x, z))
 
     def total(params, weights):
-        z, found = equilibrium(step, params, x, z0)
+        z, found = equilibrium(step, params, x, z0, **chosen(gradient))
         return jnp.sum(weights * z**2), found
 
     grads, found = jax.jit(jax.grad(total, has_aux=True))(params, y)
     assert jnp.isfinite(flat(grads)).all()
     assert jnp.isfinite(found.residual).all()
     rest = jnp.array([0, 2, 3])
-    want = gradient_of((params, x[rest], z0[rest], y[rest]))
+    want = gradient_of((params, x[rest], z0[rest], y[rest]), **chosen(gradient))
     assert relative_error(grads, want) < 1e-6
 
 
@@ -326,7 +335,14 @@ def test_a_budget_counts_forward_and_backward(problem):
         ({"gradient": "implict"}, "unknown gradient 'implict'; did you mean 'implicit'"),
         ({"solver": "andersen"}, "unknown solver 'andersen'; did you mean 'anderson'"),
         ({"backward_solver": "cg"}, "unknown backward solver 'cg'"),
-        ({"budget": 3, "gradient": "unrolled"}, "a budget of iterations needs a solver"),
+        ({"budget": 3, "gradient": "unrolled"}, "takes neither a budget of iterations nor keep"),
+        ({"keep": (3,), "gradient": "unrolled"}, "takes neither a budget of iterations nor keep"),
+        ({"keep": (31,)}, "keep = .31,.: numbers of evaluations, from 1 to max_iter = 30"),
+        ({"gradient": "shine"}, "gradient='shine' needs the inverse of solver='broyden', not 'anderson'"),
+        ({"tau": 0.5}, "tau = 0.5 relaxes 'fixed_point', 'phantom'.* none of them is used here"),
+        ({"tau": 2.0, "solver": "fixed_point"}, "tau = 2.0: a relaxation lies between 0 and 2"),
+        ({"tau": 1.0, "gradient": "reversible"}, "need a tau between 0 and 2 that is not 1"),
+        ({"tau": 0.8, "gradient": "reversible", "max_iter": 40}, "cannot be reversed in float64.* max_iter <= 39"),
         ({"budget": 3, "backward_solver": "gmres"}, "a budget of iterations needs a solver"),
         ({"k": 0}, "k = 0"),
         ({"max_iter": 0}, "max_iter = 0"),

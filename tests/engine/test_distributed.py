@@ -48,7 +48,7 @@ def free_port() -> int:
         return probe.getsockname()[1]
 
 
-def pair(folder: Path, rounds=(40, 40), runs=(None, None)):
+def pair(folder: Path, rounds=(12, 12), runs=(None, None)):
     folder.mkdir(exist_ok=True)
     port = free_port()
     return [start(folder, rounds[i], i, port, runs[i]) for i in range(2)]
@@ -67,7 +67,7 @@ def only_run(folder: Path):
 def test_two_processes_compute_what_one_does(tmp_path):
     alone = tmp_path / "alone"
     alone.mkdir()
-    assert start(alone, 40).wait(timeout=300) == 0
+    assert start(alone, 12).wait(timeout=300) == 0
 
     killed = pair(tmp_path / "both")
     runs = tmp_path / "both" / "runs"

@@ -46,11 +46,12 @@ def one_device(monkeypatch):
 
 
 @pytest.mark.usefixtures("one_device")
-@pytest.mark.parametrize("executor", ["map", "vmap"])
-def test_every_round_on_one_device(executor):
+@pytest.mark.parametrize(("executor", "names"), [("vmap", ALGORITHMS), ("map", ("fedavg", "fedeq", "fedf_admm"))])
+def test_every_round_on_one_device(executor, names):
+    """With the executor of an accelerator, and some with the other."""
     of = blobs(executor=executor)
     gaussian = blobs(executor=executor, model="gaussian_mlp", width=8, depth=1, features=8, latent=4)
-    for name in ALGORITHMS:
+    for name in names:
         assert exported_round(make_algorithm(name), gaussian if name == "fedcr" else of, [0, 2, 3]).nr_devices == 1
 
 

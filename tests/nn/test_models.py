@@ -239,14 +239,18 @@ def test_explicit_models_ignore_key_and_z0():
 
 
 def test_options_are_listed():
-    solve = ("max_iter", "solver", "tol", "warm_iter")
     assert tuple(model_options("deq_mlp")) == (
         "backward_iter",
         "backward_tol",
         "features",
         "gradient",
         "kappa",
-        *solve,
+        "max_iter",
+        "parametrisation",
+        "regulariser",
+        "solver",
+        "tol",
+        "warm_iter",
         "width",
     )
     assert tuple(model_options("transformer8")) == ("dropout", "heads", "width")

@@ -6,7 +6,7 @@ import pytest
 from helpers import history
 
 from fedlab_lite.papers import presets, scope
-from fedlab_lite.papers.outcome import Verdict, decide
+from fedlab_lite.papers.outcome import Verdict, decide, together
 from fedlab_lite.papers.presets import Item
 from fedlab_lite.papers.statistics import Comparison
 from fedlab_lite.util import InputError
@@ -134,6 +134,23 @@ def test_another_regime_takes_the_outcome_of_its_data():
     assert scope.judge(TABLE, "quick", decide([lead]), runs, PRINTED, {})[0].outcome == "agrees"
     same = runs | {"z/fedavg": shares(0.3)}
     assert scope.judge(TABLE, "laptop", decide([lead]), same, PRINTED, {})[0].outcome == "agrees"
+
+
+def test_the_count_of_an_undecided_verdict_leaves_out_what_the_checks_leave_out():
+    """One comparison is within its error, and the other belongs to another regime: none of two is as claimed."""
+    runs = {"z/fedavg": shares(0.9), "z/fedrep": shares(0.6), "z/deprl": shares(0.95)}
+    about = {"error": 0.1, "freedom": 50.0, "n": 3, "unit": "points", "metric": "accuracy"}
+    leads = [Comparison(name, gap, pair=("z/deprl", "z/fedrep"), **about) for name, gap in (("a", 9.0), ("b", 0.1))]
+    assert decide(leads).reason.endswith("1 of 2 as claimed")
+    found = scope.judge(TABLE, "laptop", decide(leads), runs, PRINTED, {})[0]
+    assert (found.outcome, found.reason.split("; ")[-1]) == ("undecided", "0 of 2 as claimed")
+
+
+def test_an_undecided_verdict_keeps_the_reason_that_no_comparison_gives():
+    about = {"error": 0.1, "freedom": 50.0, "n": 3, "unit": "points", "metric": "accuracy"}
+    sure, bare = decide([Comparison("a", 9.0, pair=("a", "b"), **about)]), Verdict("undecided", "it did not run")
+    found = scope.judge(TABLE, "laptop", together(sure, bare), {"a": shares(0.5)}, [], {})[0]
+    assert (found.outcome, found.reason) == ("undecided", "it did not run")
 
 
 def test_a_rule_that_fails_on_the_printed_table_decides_nothing():

@@ -82,10 +82,8 @@ def made_up(settings: Settings, value: float, num_rounds: int) -> History:
     )
 
 
-@pytest.fixture(params=["diverged", "untrained"])
-def nothing_trained(request, monkeypatch):
-    """`run_all`, `final_state` and `tune` without training; the parameters that ask for it."""
-    value, num_rounds = (math.nan, 10) if request.param == "diverged" else (0.1, 0)
+def no_training(value: float, num_rounds: int) -> dict:
+    """`run_all`, `run` and `final_state`, whose results have this value everywhere, after so many rounds."""
     cache = {}
 
     def run_all(asked, **options):
@@ -105,30 +103,41 @@ def nothing_trained(request, monkeypatch):
 
         return problem, jax.tree.map(leaf, state)
 
-    for module in (fedlab_lite, runs, runner):  # wherever a notebook takes them from
-        monkeypatch.setattr(module, "run_all", run_all)
-        monkeypatch.setattr(module, "run", lambda settings, **options: run_all({"": settings})[""])
-        monkeypatch.setattr(module, "final_state", final_state)
-    return request.param
+    return {
+        "run_all": run_all,
+        "run": lambda settings, **options: run_all({"": settings})[""],
+        "final_state": final_state,
+    }
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("item", TRAINING, ids=str)
-def test_what_was_not_trained_confirms_nothing(item, nothing_trained, monkeypatch):
-    saved, drawn = [], []
-    monkeypatch.setattr(papers, "save_figure", lambda fig, *args, **options: (saved.append(options), drawn.append(fig)))
+def test_what_was_not_trained_confirms_nothing(item, monkeypatch):
+    """Runs that diverged, and runs of no rounds; in one test, since both need the same traced programs."""
     monkeypatch.setattr(plt, "show", lambda: None)
-    scope = {"__name__": "__main__"}
-    try:
-        for cell in json.loads(notebooks.path(item).read_text())["cells"]:
-            if cell["cell_type"] == "code":
-                exec(compile(notebooks.source(cell), f"{item}", "exec"), scope)
-                if saved:
-                    break
-        (options,) = saved
-        assert options["verdict"].outcome == "undecided", options["verdict"].reason
-        assert options["verdict"].reason
-        assert unlabelled(drawn[0]) == []
-        assert drawn[0].get_figwidth() <= style.WIDTH
-    finally:
-        plt.close("all")
+    cells = json.loads(notebooks.path(item).read_text())["cells"]
+    for value, num_rounds in ((math.nan, 10), (0.1, 0)):
+        saved, drawn = [], []
+
+        def save_figure(fig, *args, saved=saved, drawn=drawn, **options):
+            saved.append(options)
+            drawn.append(fig)
+
+        monkeypatch.setattr(papers, "save_figure", save_figure)
+        for module in (fedlab_lite, runs, runner):  # wherever a notebook takes them from
+            for name, function in no_training(value, num_rounds).items():
+                monkeypatch.setattr(module, name, function)
+        scope = {"__name__": "__main__"}
+        try:
+            for cell in cells:
+                if cell["cell_type"] == "code":
+                    exec(compile(notebooks.source(cell), f"{item}", "exec"), scope)
+                    if saved:
+                        break
+            (options,) = saved
+            assert options["verdict"].outcome == "undecided", (value, options["verdict"].reason)
+            assert options["verdict"].reason
+            assert unlabelled(drawn[0]) == []
+            assert drawn[0].get_figwidth() <= style.WIDTH
+        finally:
+            plt.close("all")

@@ -21,9 +21,8 @@ from fedlab_lite.util.files import notebooks_dir
 FIG04 = Item("fedeq", "fig04_mlp_vs_deq_mlp")
 FILES = sorted(notebooks_dir().glob("*/*.ipynb"))
 PARAMETERS = [(file, name, *known) for file in FILES for name, known in notebooks.parameters(file).items()]
-each = pytest.mark.parametrize(
-    ("file", "name", "hint", "default"), PARAMETERS, ids=lambda value: getattr(value, "stem", None)
-)
+FIRST = {(name, type_name(hint)): file for file, name, hint, _ in reversed(PARAMETERS)}  # one notebook of each kind
+each = pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)  # one test for all parameters of a notebook
 
 
 def holds(name, hint):
@@ -47,12 +46,13 @@ def refused(file, name, hint, value):
 
 
 @each
-def test_each_has_a_range(file, name, hint, default):
+def test_each_has_a_range(file):
     """A new name, of no setting, hyper-parameter or model's option, needs a line in `runs.checks.RANGES`."""
-    assert rules(name) or hint in (bool, bool | None) or name == "overrides"
-    assert rule_of(name, hint) or name in ("dataset", "overrides") or bool in kinds_of(hint)
-    notebooks.check_parameters(file, {name: default})
-    check_parameters({"__annotations__": {name: hint}, name: default})
+    for name, (hint, default) in notebooks.parameters(file).items():
+        assert rules(name) or hint in (bool, bool | None) or name == "overrides", name
+        assert rule_of(name, hint) or name in ("dataset", "overrides") or bool in kinds_of(hint), name
+        notebooks.check_parameters(file, {name: default})
+        check_parameters({"__annotations__": {name: hint}, name: default})
 
 
 def test_a_range_stands_once():
@@ -111,12 +111,8 @@ def test_a_width_of_a_network_in_overrides():
         assert str(caught.value) == f"width of {FIG04.stem} must be of type int, at least 1, got {words}"
 
 
-@each
-def test_wrong_types_negatives_zeros_and_not_a_numbers(file, name, hint, default):
-    if name == "overrides":
-        with pytest.raises(InputError, match="overrides must be of type dict"):
-            notebooks.check_parameters(file, {name: 3})
-        return
+def wrong_values(name, hint):
+    """Wrong types, negatives, zeros and numbers that are none, where the parameter's type and range exclude them."""
     several, numbers = holds(name, hint)
     wrong = [object(), {}, 3 if several else [3]] + ([True, "many"] if numbers else [3.5])
     if not isinstance(None, hint if isinstance(hint, type) else NoneType) and "None" not in type_name(hint):
@@ -126,9 +122,21 @@ def test_wrong_types_negatives_zeros_and_not_a_numbers(file, name, hint, default
         bad = [math.nan, math.inf, -math.inf] + [-1.0 if numbers == "float" else -1] * (not span.holds(-1))
         bad += [0] * (not span.holds(0)) + [span.high + 1] * (span.high < math.inf) + [2**31] * (numbers == "int")
         wrong += [[value] for value in bad] + [[]] if several else bad
-        notebooks.check_parameters(file, {name: [0] if several else 0}) if span.holds(0) else None
-    for value in wrong:
-        refused(file, name, hint, value)
+    return wrong
+
+
+@each
+def test_wrong_types_negatives_zeros_and_not_a_numbers(file):
+    for name, (hint, _) in notebooks.parameters(file).items():
+        if name == "overrides":
+            with pytest.raises(InputError, match="overrides must be of type dict"):
+                notebooks.check_parameters(file, {name: 3})
+            continue
+        several, numbers = holds(name, hint)
+        if numbers and rule_of(name, hint).holds(0):
+            notebooks.check_parameters(file, {name: [0] if several else 0})
+        for value in wrong_values(name, hint) if FIRST[name, type_name(hint)] == file else []:
+            refused(file, name, hint, value)
 
 
 def test_none_is_as_the_type_says():

@@ -54,6 +54,27 @@ def received(problem: Problem, at: RoundContext, params: dict, outputs: jax.Arra
     return mix(problem.graph.neighbour_mean, seen, problem.graph.neighbours)
 
 
+@jax.custom_jvp
+def _quotient(x: jax.Array, total: jax.Array) -> jax.Array:
+    return x * (1 / total)
+
+
+@_quotient.defjvp
+def _(primals: tuple, tangents: tuple) -> tuple[jax.Array, jax.Array]:
+    (x, total), (dx, dtotal) = primals, tangents
+    return _quotient(x, total), dx * (1 / total) - dtotal * x * total**-2
+
+
+def _softmax(logits: jax.Array) -> jax.Array:
+    """`jax.nn.softmax`, whose gradient has the same bits on any number of devices.
+
+    XLA may divide by a total, or multiply by 1 / total. Its choice depends on the number of devices, unless 1 / total
+    is written down, as in `_quotient`.
+    """
+    powers = jnp.exp(logits - jax.lax.stop_gradient(logits.max(-1, keepdims=True)))
+    return _quotient(powers, powers.sum(-1, keepdims=True))
+
+
 def distill(
     algorithm: Any,
     problem: Problem,
@@ -66,7 +87,7 @@ def distill(
     """Distil by eq. (12), (23): from w~_i towards `target [|D_s|, C]`, which is fixed."""
 
     def loss(params: dict, batch: Batch):
-        outputs = jax.nn.softmax(problem.model.forward(params, batch.x, key=batch.key)[0])
+        outputs = _softmax(problem.model.forward(params, batch.x, key=batch.key)[0])
         gaps = jnp.sum(jnp.square(outputs - batch.y), axis=-1)
         return jnp.sum(gaps * batch.weight) / (2 * batch.weight.sum()), None
 

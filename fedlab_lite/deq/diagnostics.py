@@ -1,0 +1,155 @@
+"""A report on an equilibrium layer: how far each solver gets, and what each gradient costs and how exact it is."""
+
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Key, PyTree, Shaped
+
+from fedlab_lite.deq.driver import flatten, norm
+from fedlab_lite.deq.implicit import GRADIENTS, adjoint_residual, equilibrium
+from fedlab_lite.deq.regularisers import spectral_radius
+from fedlab_lite.deq.reversible import TAU, most_steps
+from fedlab_lite.deq.solvers import SOLVERS
+
+RUNS = 5  # of which the fastest counts
+REFERENCE_ITER = 300  # the most steps of the exact solve
+
+
+class SolverRow(NamedTuple):
+    """A solver on all samples of the layer."""
+
+    solver: str
+    iterations: float  # mean over samples
+    residual: float  # largest over samples, ||f(z) - z|| / ||f(z)||
+    milliseconds: float  # of one solve, compiled
+
+
+class GradientRow(NamedTuple):
+    """The gradient of y . z with respect to `params`, forward and backward pass together."""
+
+    gradient: str
+    solver: str
+    error: float  # ||gradient - exact|| / ||exact||
+    kilobytes: float  # of intermediate arrays, as the compiler plans them
+    milliseconds: float
+
+
+class Report(NamedTuple):
+    """The result of `report`.
+
+    Attributes:
+      spectral_radius: of df/dz at the equilibrium of each sample, estimated by power iteration.
+      exact_residual: what the exact solve left, the largest relative residual of its two systems; errors below it say
+        nothing.
+      solvers, gradients: rows, of which `pandas.DataFrame(rows)` makes a table.
+      traces: by solver, ||f(z) - z|| at each evaluation, the median over samples; NaN after half of them stopped.
+    """
+
+    spectral_radius: Float[Array, " B"]
+    exact_residual: float
+    solvers: tuple[SolverRow, ...]
+    gradients: tuple[GradientRow, ...]
+    traces: dict[str, np.ndarray]
+
+
+def report(
+    f: Callable,
+    params: PyTree,
+    x: PyTree,
+    z0: PyTree[Shaped[Array, "..."]],
+    key: Key[Array, ""],
+    *,
+    tol: float = 1e-4,
+    max_iter: int = 30,
+    k: int = 5,
+) -> Report:
+    """Measure all solvers and all gradients on one layer and batch, on this machine.
+
+    The gradient is that of y . z for a random y. The exact one is 'implicit' with tolerances near the precision.
+
+    Args:
+      f, params, x, z0: as for `equilibrium`; gradients are with respect to `params`.
+      key: draws y and the start of the power iteration.
+      tol, max_iter: of all forward and backward solvers. 'reversible' takes no more steps than the precision bears.
+      k: of 'phantom' and 'neumann'.
+
+    Returns:
+      `Report`; `plots.equilibrium_report` draws it.
+
+    Raises:
+      InputError: what `equilibrium` raises.
+
+    Example:
+      >>> layer = lambda a, x, z: jnp.tanh(a * z + x)
+      >>> found = report(layer, 0.5, jnp.ones((1, 2)), jnp.zeros((1, 2)), jax.random.key(0))
+      >>> errors = {row.gradient: row.error for row in found.gradients}
+      >>> errors["implicit"] < 1e-3 < errors["one_step"]
+      True
+    """
+
+    def layer(z):
+        return f(params, x, z)
+
+    probe, start = jax.random.split(key)
+    y = jax.tree.map(lambda leaf: jax.random.normal(probe, jnp.shape(leaf), leaf.dtype), z0)
+    eps = float(jnp.finfo(flatten(z0).dtype).eps)
+    backward: dict[str, Any] = {"backward_tol": 10 * eps, "backward_max_iter": REFERENCE_ITER}
+    forward = {"tol": 10 * eps, "max_iter": REFERENCE_ITER}
+    limits = {"tol": tol, "max_iter": max_iter}
+
+    def slope(**options):
+        def of(params):
+            z, _ = equilibrium(f, params, x, z0, **options)
+            return jnp.sum(flatten(z) * flatten(y))
+
+        return jax.jit(jax.grad(of)).lower(params).compile()
+
+    exact = _one_row(slope(**forward, **backward)(params))
+    z = SOLVERS["anderson"](layer, z0, **forward).z
+    left = jnp.maximum(_relative(layer, z), adjoint_residual(f, params, x, z, y, **backward))
+
+    solvers, traces = [], {}
+    for name, solver in SOLVERS.items():
+        solve = jax.jit(lambda z0, solver=solver: solver(layer, z0, **limits))
+        found, seconds = _timed(solve, z0)
+        row = float(found.iterations.mean()), float(_relative(layer, found.z).max())
+        solvers.append(SolverRow(name, *row, 1e3 * seconds))
+        traces[name] = np.median(found.trace, axis=1)
+
+    gradients = []
+    for name in GRADIENTS:
+        solver = "broyden" if name == "shine" else "anderson"
+        options: dict[str, Any] = limits | {"backward_tol": tol, "backward_max_iter": max_iter, "k": k}
+        if name == "reversible":
+            options["max_iter"] = min(max_iter, most_steps(flatten(z0).dtype, TAU))
+        compiled = slope(gradient=name, solver=solver, **options)
+        found, seconds = _timed(compiled, params)
+        error = norm(_one_row(found) - exact) / norm(exact)
+        planned = compiled.memory_analysis().temp_size_in_bytes
+        solver = "its own" if name in ("unrolled", "reversible") else solver
+        gradients.append(GradientRow(name, solver, float(error), planned / 1e3, 1e3 * seconds))
+    radius = spectral_radius(layer, z, start)
+    return Report(radius, float(left.max()), tuple(solvers), tuple(gradients), traces)
+
+
+def _relative(layer: Callable, z: PyTree) -> Float[Array, " B"]:
+    fz = flatten(layer(z))
+    return norm(fz - flatten(z)) / norm(fz)
+
+
+def _one_row(tree: PyTree) -> Float[Array, " D"]:
+    return jnp.concatenate([leaf.ravel() for leaf in jax.tree.leaves(tree)])
+
+
+def _timed(run: Callable, given: PyTree) -> tuple[PyTree, float]:
+    """The result of `run(given)`, and the seconds of the fastest run after the first."""
+    result, taken = jax.block_until_ready(run(given)), []
+    for _ in range(RUNS):
+        start = time.perf_counter()
+        jax.block_until_ready(run(given))
+        taken.append(time.perf_counter() - start)
+    return result, min(taken)
