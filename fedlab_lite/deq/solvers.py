@@ -46,8 +46,8 @@ def fixed_point(
       `Solution`; a sample that did not converge, diverged or met a NaN has its best iterate and the residual there.
 
     Raises:
-      InputError: max_iter < 1, tol below 0 or not finite, tau outside (0, 2), leaves of `z0` without a common axis 0,
-        or an `f` that changes shapes.
+      InputError: max_iter < 1, tol below 0 or not finite, tau outside (0, 2). Also leaves of `z0` without a common axis
+        0, and an `f` that changes shapes.
 
     Example:
       >>> found = fixed_point(lambda z: 0.5 * z + 1, jnp.zeros((1, 3)), tol=1e-6)
