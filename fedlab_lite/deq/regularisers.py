@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
+import optax
 from jaxtyping import Array, Float, Key, PyTree
 
 from fedlab_lite.deq.driver import check_counts, dot, flatten, norm
@@ -38,7 +39,7 @@ def jacobian_norm(f: Callable, z: PyTree[Float[Array, "B ..."]], key: Key[Array,
       ((5000,), True)
     """
     fz, vjp = jax.vjp(f, jax.lax.stop_gradient(z))
-    product = flatten(vjp(_normal(key, fz))[0])
+    product = flatten(vjp(optax.tree.random_like(key, fz))[0])
     return dot(product, product) / product.shape[1]
 
 
@@ -73,7 +74,7 @@ def spectral_radius(
     def product(w: PyTree) -> PyTree:
         return vjp(w)[0]
 
-    w = jax.lax.fori_loop(0, steps, lambda _, w: _unit(product(w)), _unit(_normal(key, fz)))
+    w = jax.lax.fori_loop(0, steps, lambda _, w: _unit(product(w)), _unit(optax.tree.random_like(key, fz)))
     first = product(w)
     w_flat, first_flat = flatten(w), flatten(first)
     a = dot(w_flat, first_flat)
@@ -87,13 +88,6 @@ def spectral_radius(
     square = half**2 - determinant
     real = jnp.abs(half) + jnp.sqrt(jnp.maximum(square, 0))
     return jnp.where(square >= 0, real, jnp.sqrt(jnp.maximum(determinant, 0)))
-
-
-def _normal(key: Key[Array, ""], like: PyTree) -> PyTree:
-    leaves, structure = jax.tree.flatten(like)
-    keys = jax.random.split(key, len(leaves))
-    draws = [jax.random.normal(key, leaf.shape, leaf.dtype) for key, leaf in zip(keys, leaves, strict=True)]
-    return jax.tree.unflatten(structure, draws)
 
 
 def _scaled(tree: PyTree, factor: Float[Array, " B"]) -> PyTree:
