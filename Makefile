@@ -39,7 +39,7 @@ lint: $(READY)
 bench: $(READY)  ## speed: ours, the limits and, where the extra `bench` is installed, the peers, as ratios
 	$(BIN)/python -m pytest tests/benchmarks --benchmark-only --benchmark-quiet --benchmark-storage=build/benchmarks $(BENCH)
 
-attack: $(READY)  ## kills, damaged files, full disks, two writers, bad input: a table of the outcomes, in ten minutes
+attack: $(READY)  ## hostile text, odd data, crafted files, kills, bad input: a table of the outcomes, in a quarter of an hour
 	$(BIN)/python tests/attack.py
 
 browser: $(READY)  ## Run All on the notebooks of two papers in JupyterLab in Chromium; needs the extra `browser`

@@ -210,7 +210,7 @@ def print_completion(args: argparse.Namespace) -> None:
 
 def parser() -> tuple[argparse.ArgumentParser, Collection[str]]:
     """The parser of the command line, and the names of the commands."""
-    top = argparse.ArgumentParser(prog="fedlab", description="Reproduce the figures and tables of the papers.")
+    top = arguments.Parser(prog="fedlab", description="Reproduce the figures and tables of the papers.")
     top.add_argument("--version", action="version", version=f"fedlab_lite {fedlab_lite.__version__}")
     subparsers = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
 

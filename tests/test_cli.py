@@ -424,6 +424,11 @@ def test_bad_input_is_a_message_and_exit_code_2(arguments, message, capsys):
     assert not files.runs_dir().exists()
 
 
+def test_a_pattern_that_is_very_long_is_compared_with_nothing(capsys):
+    assert main(["run", "a" * 100_000]) == 2
+    assert len(capsys.readouterr().err) < 200
+
+
 def test_a_typo_gets_the_near_names_alone(capsys):
     for typo, near in (("fedeq/tab99", "fedeq/tab0"), ("fig04_mpl", str(ITEM)), ("tab3", "/tab03_")):
         assert main(["run", typo]) == 2

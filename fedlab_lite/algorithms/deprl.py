@@ -47,6 +47,7 @@ class DePRL(parts.PartialPersonalisation):
 
     join_version: ClassVar[int] = 2
     needs_all_clients: ClassVar[bool] = True
+    has_server: ClassVar[bool] = False
     owned: ClassVar[tuple[str, ...]] = ("thetas", "trained", "heads")
     step_sizes: ClassVar[tuple[str, ...]] = ("lr", "head_lr")
 

@@ -15,6 +15,7 @@ class Local(Algorithm):
 
     epochs: int = ranged(5, 1)  # passes over the client's rows per round
 
+    has_server: ClassVar[bool] = False
     owned: ClassVar[tuple[str, ...]] = ("client_params",)
 
     def init(self, problem: Problem, key: jax.Array) -> dict:

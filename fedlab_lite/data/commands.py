@@ -70,7 +70,8 @@ def data_check(args: argparse.Namespace) -> None:
     _show(args.name, pool)
     if pool.feature_names:
         say(f"features: {', '.join(pool.feature_names[:20])}{', ...' * (len(pool.feature_names) > 20)}")
-    seen = "networks see " + ("x / 255, 0 to 1" if x.dtype == "uint8" else f"{x.min():g} to {x.max():g}")
+    white = ranges.WHITE.get(x.dtype)
+    seen = "networks see " + (f"x / {white}, 0 to 1" if white else f"{x.min():g} to {x.max():g}")
     if pool.x_range is None:
         say(f"{pool.task}; x runs from {x.min():g} to {x.max():g}; {seen}")
     else:
@@ -115,7 +116,8 @@ def add_arguments(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("name", nargs="?", metavar="NAME|FILE", help="data set; .npz (check); table or folder (import)")
     about = (
         "A table (.csv, .tsv, .csv.gz, .parquet) with one row per sample, a folder with one folder of images per class "
-        "(or train/ and test/ with such folders), or arrays (.npz) of MedMNIST, Keras or torchvision become NAME.npz. "
+        "(or train/ and test/ with such folders), arrays (.npz) of MedMNIST, Keras or torchvision, or the JSON of LEAF "
+        "become NAME.npz. "
         "It says each conversion."
     )
     group = sub.add_argument_group("import", about)

@@ -25,7 +25,8 @@ _STATIC = ("name", "source", "num_classes", "task", "label_words", "client_names
 class Federated:
     """The data of all clients, stacked on axis 0; a pytree, so it can be an argument of a `jit` function.
 
-    Clients differ in size: only the first `size[i]` rows of client i count, the others are zeros. Pixels stay uint8.
+    Clients differ in size: only the first `size[i]` rows of client i count, the others are zeros. Pixels stay uint8, or
+    uint16 where they have more than 8 bits.
     Where most of a large x would be padding, it is `Rows`: each row stored once, with the places of each client's rows.
 
     Example:

@@ -25,20 +25,20 @@ def read_table(
 ) -> tuple[Arrays, list[str]]:
     """The columns `x`, `label` and perhaps `owner`, `test`, `words` of a table, and what was done to make them.
 
-    Columns of numbers are features, in their order. Where labels are numbers, a column of text that has another word
-    for each of them gives their words.
+    Columns of numbers are features, in their order. Labels and owners of a text file stay as they are written: 01 and 1
+    are two. Where labels are numbers, a column of text that has another word for each of them gives their words.
     """
     import pandas  # noqa: F401  (the command line says how to install it, before anything else)
 
     if not source.is_file():
         what = "is not a file, but a pipe or similar; copy it to a file first" if source.exists() else "does not exist"
         raise InputError(f"{source} {what}")
-    table, said = _parquet(source) if source.suffix.lower() == ".parquet" else _text(source)
+    named = [name for name in (label, owner, split) if name is not None]
+    table, said = _parquet(source) if source.suffix.lower() == ".parquet" else _text(source, named)
     columns = [str(column) for column in table.columns]
     if twice := sorted({name for name in columns if columns.count(name) > 1}):
         raise InputError(f"{source} has two columns called {twice[0]!r}; rename or remove one")
     table.columns = columns
-    named = [name for name in (label, owner, split) if name is not None]
     for name in (*named, *drop):
         _choose_column(source, name, columns)
     for name in named:
@@ -84,8 +84,11 @@ def _parquet(source: Path) -> tuple[Any, list[str]]:
         raise InputError(f"{source} cannot be read as a table: {error}") from error
 
 
-def _text(source: Path) -> tuple[Any, list[str]]:
-    """A table of a text file, whatever its encoding and its separator, and what these are if they are unusual."""
+def _text(source: Path, named: list[str]) -> tuple[Any, list[str]]:
+    """A table of a text file, whatever its encoding and its separator, and what these are if they are unusual.
+
+    The columns `named` are text.
+    """
     import pandas as pd
 
     text, said = _decoded(source)
@@ -100,14 +103,17 @@ def _text(source: Path) -> tuple[Any, list[str]]:
         raise InputError(f"{source} has two columns called {twice[0]!r}; rename or remove one")
     numbers = [_is_number(name) for name in header]
     headless = all(numbers) and header != [str(k) for k in range(len(header))]
+    headless |= any(number and "." in name for number, name in zip(numbers, header, strict=True))  # 5.1 names no column
     options: dict[str, Any] = {"sep": separator, "low_memory": False, "skipinitialspace": True}
+    options["dtype"] = {int(name) if headless and name.isdecimal() else name: str for name in named}
     options |= {"header": None} if headless else {}
     if headless:
         last = len(header) - 1
         said.append(f"it has no line of names, so the columns are called 0 to {last}, such as --label 0")
     try:
         table = pd.read_csv(io.StringIO(text), **options)
-        if separator == ";" and any(map(_has_decimal_commas, map(table.get, table.columns))):
+        rest = [table[name] for name in table.columns if str(name) not in named]
+        if separator == ";" and any(map(_has_decimal_commas, rest)):
             table = pd.read_csv(io.StringIO(text), **options, decimal=",")
             said.append("commas in numbers are decimal points")
     except (OSError, ValueError) as error:  # pandas' parsing errors are ValueErrors
@@ -164,17 +170,36 @@ def _labels(source: Path, label: str, column: Any) -> np.ndarray:
         if others := [each for each in labels if not isinstance(each, str | int | float | np.generic)]:
             kind = type(others[0]).__name__
             raise InputError(f"{source}: column {label!r} holds values of type {kind}; a label is a word or a number")
-        labels = labels.astype(str)
-    elif labels.dtype.kind == "f" and (labels == np.rint(labels)).all() and abs(labels).max() < EXACT:
+        labels = _numbers(labels.astype(str))
+    if labels.dtype.kind == "f" and (labels == np.rint(labels)).all() and abs(labels).max() < EXACT:
         labels = labels.astype(np.int64)
-    count = len(np.unique(labels))
-    if count > 20 and (labels.dtype.kind == "f" or 2 * count > len(labels)):
-        what = "continuous" if labels.dtype.kind in "iuf" else "of which each names its row"
+    classes = np.unique(labels)
+    numbers = labels.dtype.kind in "iuf" or all(map(_is_number, classes.tolist()))
+    broken = numbers and (classes.astype(float) != np.rint(classes.astype(float))).any()
+    if (count := len(classes)) > 20 and (broken or 2 * count > len(labels)):
+        what = "continuous" if numbers else "of which each names its row"
         raise InputError(
             f"{source}: column {label!r} has {count:,} values in {len(labels):,} rows, {what}. Classes are needed: "
             "group the values first (pandas.cut), or choose another --label"
         )
     return labels
+
+
+def _numbers(words: np.ndarray) -> np.ndarray:
+    """The words as numbers, where each is written as Python writes that number.
+
+    >>> _numbers(np.array(["10", "2"])).tolist(), _numbers(np.array(["01", "1"])).tolist()
+    ([10, 2], ['01', '1'])
+    """
+    for kind in (int, float):
+        try:
+            found = {word: kind(word) for word in np.unique(words).tolist()}
+        except ValueError:
+            continue
+        numbers = np.array([found[word] for word in words.tolist()])
+        if all(word == str(number) for word, number in found.items()) and numbers.dtype.kind in "if":
+            return numbers
+    return words
 
 
 def _names(column: Any, labels: np.ndarray) -> bool:
@@ -229,7 +254,7 @@ def stem_of(source: Path) -> str:
     ('my_people_v2', 'hidden')
     """
     name = source.name
-    for suffix in sorted((*TABLES, ".npz"), key=len, reverse=True):
+    for suffix in sorted((*TABLES, ".npz", ".json"), key=len, reverse=True):
         if name.lower().endswith(suffix):
             name = name[: -len(suffix)]
             break

@@ -1,4 +1,4 @@
-"""Import of tables, folders of pictures and arrays as a data set: one file `<name>.npz`, see `npz`."""
+"""Import of tables, folders of pictures, arrays and LEAF's JSON as a data set: one file `<name>.npz`, see `npz`."""
 
 import io
 import re
@@ -11,6 +11,7 @@ import numpy as np
 from fedlab_lite.data import npz, ranges, which
 from fedlab_lite.data.formats import PARTS, Arrays
 from fedlab_lite.data.import_arrays import read_arrays
+from fedlab_lite.data.import_leaf import LEAF, leaf_files, read_leaf
 from fedlab_lite.data.import_pictures import read_pictures
 from fedlab_lite.data.import_tables import TABLES, read_table, stem_of
 from fedlab_lite.data.pool import Pool, held_out
@@ -47,7 +48,8 @@ def import_data(
     A table (`import_tables.TABLES`) has one row per sample. Its column `label` may hold any values, and `owner` says
     whose each row is. Columns of numbers are features; `drop` leaves out some. A folder has one folder of pictures per
     class, or parts such as `train` and `test` with such folders in them. Arrays are a .npz with the names of MedMNIST,
-    Keras or torchvision. Rows that are there several times are in training or in test, not in both.
+    Keras or torchvision. LEAF's JSON is a file, or a folder with such files in `train` and `test`. Rows that are there
+    several times are in training or in test, not in both.
 
     Args:
       output: None: in `FEDLAB_DATA`, named like the source.
@@ -70,14 +72,17 @@ def import_data(
     """
     output = output or npz.own_file(stem_of(source.absolute()))
     _check_output(output)
-    if source.is_dir():
+    if leaf := leaf_files(source):
+        columns, said = read_leaf(leaf)
+    elif source.is_dir():
         columns, said = read_pictures(source, size, pixel_range is not None)
     elif source.name.lower().endswith(TABLES):
         columns, said = read_table(source, label, owner, split, drop)
     elif source.suffix.lower() == ".npz":
         columns, said = read_arrays(source)
     else:
-        raise InputError(f"{source} is neither a folder of images nor a table ({', '.join(TABLES)}) nor a .npz")
+        forms = f"a folder of images nor a table ({', '.join(TABLES)}) nor a .npz nor LEAF's {LEAF}"
+        raise InputError(f"{source} is neither {forms}")
     _number(columns, said)
     is_test = columns.pop("test", None)
     if is_test is None:
@@ -125,6 +130,8 @@ def _number(columns: Arrays, said: list[str]) -> None:
         if labels.dtype.kind in "iu" and labels.size and labels.min() == 0 and npz.WORDS in columns:
             columns["y"] = labels
             return
+    if broken := next((word for word in map(str, np.unique(labels)) if not _is_text(word)), None):
+        raise InputError(f"the name {broken!r} is no text in UTF-8; rename the folder, or save the file as UTF-8")
     classes, first, y = np.unique(labels, return_index=True, return_inverse=True)
     columns["y"] = y.astype(np.int32)
     words = columns.pop("words")[first] if "words" in columns else classes.astype(str)
@@ -136,6 +143,15 @@ def _number(columns: Arrays, said: list[str]) -> None:
             raise InputError(f"two labels are both written {pair[0]}, in two forms of Unicode; merge or rename them")
         said.append(f"warning: the labels {' and '.join(map(repr, pair))} differ in case or spaces only; are they one?")
     columns[npz.WORDS] = words
+
+
+def _is_text(word: str) -> bool:
+    """Whether a word can be written as UTF-8; the name of a folder in another encoding cannot."""
+    try:
+        word.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _keys(x: np.ndarray) -> np.ndarray:

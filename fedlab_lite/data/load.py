@@ -14,6 +14,7 @@ from fedlab_lite.data.partition_deprl import dirichlet_capped
 from fedlab_lite.data.pool import Pool, pool_of_arrays
 from fedlab_lite.util import InputError, choose
 from fedlab_lite.util.fields import Count, Positive, Range, Seed, Share, checks_arguments
+from fedlab_lite.util.text import plain
 
 PARTITIONS = ("iid", "by_label", "by_class_cycle", "dirichlet", "dirichlet_capped", "natural")
 
@@ -114,7 +115,7 @@ def federated(
         pool = _load(dataset, num_clients, users, train_size and train_size + shared_size, test_size, seed)
     parts = pool.x_train, pool.x_test
     if pool.source.startswith("own ") and pool.task == "classification" and ranges.far(parts):
-        warnings.warn(f"{name}: {'; '.join(ranges.judged(parts, pool.feature_names))}", stacklevel=3)
+        warnings.warn(plain(f"{name}: {'; '.join(ranges.judged(parts, pool.feature_names))}"), stacklevel=3)
     shared_x, client_names = None, []
     if partition == "natural":
         train, test, client_names = _by_owner(pool, num_clients, train_size, test_size, seed=seed)

@@ -38,7 +38,7 @@ def motion(train_size: int, test_size: int, *, num_users: int = NUM_USERS, seed:
     depend on `seed`; users and windows do. Raises `InputError` for fewer than one user or window.
     """
     counts = {"users": num_users, "train": train_size, "test": test_size, "seed": seed}
-    return cached("motion", _motion, len(ACTIVITIES), **counts)
+    return cached("motion", _motion, len(ACTIVITIES), 4 * 900 * (train_size + test_size), **counts)
 
 
 def _motion(num_users: int, train_size: int, test_size: int, seed: int) -> Arrays:

@@ -150,6 +150,8 @@ def pool_of(arrays: Arrays, wrong: Sequence[str], path: Path, num_classes: int |
     x_range = None
     if RANGE in arrays and (x.dtype != np.uint8 or tuple(arrays[RANGE].tolist()) != ranges.PIXELS):
         (x, test_x), x_range = ranges.scaled((x, test_x), arrays[RANGE]), arrays[RANGE].tolist()
+    elif x.dtype == np.uint16:
+        x, test_x = x.astype(np.int32), test_x.astype(np.int32)
     if x.ndim == 3:  # grey images without a channel axis
         x, test_x = x[..., None], test_x[..., None]
     about = {"name": path.stem, "num_classes": num_classes or int(y.max()) + 1, WORDS: tuple(words.tolist())}

@@ -177,6 +177,7 @@ def pool_of_arrays(
         raise InputError(f"{name}: {wrong[0]}")
     if num_classes is None:
         num_classes = int(y.max()) + 1
+    x = x.astype(np.int32) if x.dtype == np.uint16 else x  # numbers, and no pixels of 16 bits
     about = {"name": name, "source": "own arrays", "num_classes": num_classes, "task": task}
     about |= {"label_words": tuple(map(str, label_words))}
     if owners is not None:

@@ -3,6 +3,9 @@
 A file's `x_range` holds two values: those that networks see as 0 and as 1. Of pixels they are one pair, such as 0 and
 65535. Of a table whose columns are standardised, they are a row of means, and the row of the means plus one standard
 deviation. Without it, networks divide uint8 by 255 and take all other numbers as they are.
+
+Rows of uint16 are pixels of more than 8 bits, which networks divide by 65535. Only images with an `x_range` become such
+rows; other whole numbers of 16 bits are int32.
 """
 
 from collections.abc import Sequence
@@ -12,6 +15,7 @@ import numpy as np
 from fedlab_lite.util import InputError
 
 PIXELS = (0.0, 255.0)
+WHITE = {np.dtype(np.uint8): 255, np.dtype(np.uint16): 65535}  # of rows that networks take for pixels
 LARGE = 30  # networks start with weights for inputs of about 1; numbers beyond this stop them from learning
 FAR = 100  # beyond it nothing is learnt, so training warns as well
 UNEQUAL = 100  # of the largest and the smallest column
@@ -37,19 +41,22 @@ def wrong_range(x_range: np.ndarray, parts: Sequence[np.ndarray]) -> list[str]:
 def scaled(parts: Sequence[np.ndarray], x_range: np.ndarray) -> list[np.ndarray]:
     """The rows as networks take them: uint8 if 8 bits hold every number exactly, else float32, 0 ... 1.
 
-    So the same picture gives the same rows, whether it was saved as uint8, as uint16 or as floats.
+    So the same picture gives the same rows, whether it was saved as uint8, as uint16 or as floats. Images that need
+    more than 8 bits become uint16, to 1/65535 of their range.
 
     Example:
       >>> [scaled([np.array([[0, 1]]) * top], np.array([0, top]))[0].tolist() for top in (255, 65535, 1.0)]
       [[[0, 255]], [[0, 255]], [[0, 255]]]
-      >>> scaled([np.array([[0, 1, 4096]])], np.array([0, 4096]))[0].dtype.name
-      'float32'
+      >>> [scaled([np.array(x)], np.array([0, 4096]))[0].dtype.name for x in ([[0, 1, 4096]], [[[0, 1, 4096]]])]
+      ['float32', 'uint16']
     """
     low, high = np.asarray(x_range, float)
     if low.ndim == 0:
         levels = [(x - low) * (255 / (high - low)) for x in parts]
         if all(np.abs(level - np.rint(level)).max() < 1e-3 for level in levels):
             return [np.rint(level).astype(np.uint8) for level in levels]
+        if parts[0].ndim > 2:
+            return [np.rint(257 * level).astype(np.uint16) for level in levels]
     return [((x - low) / (high - low)).astype(np.float32) for x in parts]
 
 
@@ -70,7 +77,9 @@ def like_training(x: np.ndarray, shape: tuple[int, ...], x_range: Sequence, dtyp
     (rows,) = scaled((x,), np.array(x_range))
     if rows.dtype != dtype and dtype == "uint8":
         raise InputError("x has pixels between those of 8 bits, but the rows in training had 8 bits; round them first")
-    return rows if rows.dtype == dtype else rows.astype(np.float32) / 255
+    if rows.dtype == dtype:
+        return rows
+    return rows.astype(np.uint16) * 257 if dtype == "uint16" else rows.astype(np.float32) / 255
 
 
 def standard_range(x: np.ndarray) -> np.ndarray:
@@ -90,7 +99,7 @@ def channels_first(shape: tuple[int, ...]) -> bool:
 
 def far(parts: Sequence[np.ndarray]) -> bool:
     """Whether numbers, as networks take them, are so large that networks would learn nothing."""
-    return parts[0].dtype != np.uint8 and any(max(float(x.max()), -float(x.min())) > FAR for x in parts)
+    return parts[0].dtype not in WHITE and any(max(float(x.max()), -float(x.min())) > FAR for x in parts)
 
 
 def judged(parts: Sequence[np.ndarray], names: Sequence[str] = ()) -> list[str]:
@@ -109,9 +118,11 @@ def judged(parts: Sequence[np.ndarray], names: Sequence[str] = ()) -> list[str]:
     if channels_first(first.shape):
         shape = "x".join(map(str, first.shape[1:]))
         found.append(f"a row has shape {shape}, channels first; networks want them last: np.moveaxis(x, 1, -1)")
-    if first.dtype == np.uint8:
-        if high < 128:
-            words = f"networks divide uint8 by 255, so these images would be dark (at most {high:g} of 255)"
+    if first.dtype in WHITE:
+        white = WHITE[first.dtype]
+        if high < white / 2:
+            dark = f"so these images would be dark (at most {high:g} of {white})"
+            words = f"networks divide {first.dtype} by {white}, {dark}"
             found.append(f"{words}; say what is white: `fedlab data import FILE.npz --range 0 {_white(high)}`")
         return found
     peaks = np.max([np.maximum(x.max(0), -x.min(0).astype(float)) for x in parts], 0)

@@ -48,7 +48,8 @@ def roles(num_roles: int, *, seed: int = 0) -> Pool:
     number the roles. The words and the grammar do not depend on `seed`; the roles do. Raises `InputError` for fewer
     than one role.
     """
-    return cached("roles", _roles, text.NUM_IDS, task="next_character", roles=num_roles, seed=seed)
+    size = 525 * 2 * 4 * text.LENGTH * num_roles
+    return cached("roles", _roles, text.NUM_IDS, size, task="next_character", roles=num_roles, seed=seed)
 
 
 def _roles(num_roles: int, seed: int) -> Arrays:

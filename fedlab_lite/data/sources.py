@@ -108,15 +108,14 @@ def _opened(name: str, kind: str, paths: list[Path]) -> formats.Files:
 
 def verified(name: str, file: str, content: bytes, where: object) -> bytes:
     """Return the content of a published file, of a .gz unpacked; raise `CorruptFileError` for a wrong checksum."""
-    algorithm = "md5" if len(expected := SOURCES[name].files[file]) == 32 else "sha256"
     if Path(file).suffixes == [".gz"]:
         try:
             content = gzip.decompress(content)
         except (OSError, EOFError, zlib.error) as error:
             raise npz.unreadable(where, error) from error
-    if (found := hashlib.new(algorithm, content).hexdigest()) != expected:
+    if (found := hashlib.sha256(content).hexdigest()) != (expected := SOURCES[name].files[file]):
         raise CorruptFileError(
-            f"{where} is truncated or altered: {algorithm} is {found}, expected {expected}. Nothing was deleted or "
+            f"{where} is truncated or altered: sha256 is {found}, expected {expected}. Nothing was deleted or "
             f"written; move a damaged file away and run `fedlab data fetch {name}`"
         )
     return content

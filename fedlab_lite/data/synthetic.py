@@ -15,7 +15,8 @@ import numpy as np
 
 from fedlab_lite.data.formats import Arrays
 from fedlab_lite.data.pool import Pool
-from fedlab_lite.util import InputError, OutputError, cache_dir, write_atomic
+from fedlab_lite.util import InputError, OutputError, cache_dir, sha256_of_arrays, write_atomic
+from fedlab_lite.util.memory import check_memory
 
 VERSION = 2  # increase it whenever the samples change, so that no old cached file is used for new data
 CHARACTERS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
@@ -30,23 +31,31 @@ _CELL = 48  # pixels: height and width of a rendered glyph
 _CHUNK = 64  # samples processed at a time, so that they stay in the processor's cache
 
 
-def cached(name: str, build: Callable, num_classes: int, *, task: str = "classification", **counts: int) -> Pool:
+def cached(
+    name: str, build: Callable, num_classes: int, size: int, *, task: str = "classification", **counts: int
+) -> Pool:
     """Return the data set that `build` makes of `counts`, read from or stored in `$FEDLAB_CACHE/embedded`.
 
-    Raises `InputError` for a count below one; the `seed` may be zero.
+    Args:
+      size: of its rows, about, in bytes.
+
+    Raises `InputError` for a count below one (the `seed` may be zero), and for more rows than the memory can hold.
     """
     for what, count in counts.items():
         if what != "seed" and count < 1:
             raise InputError(f"{name}: {what} is {count}; there must be at least one")
+    check_memory(f"embedded {name}", 2 * size, "use fewer rows or clients")
     order = "-".join(f"{what}{count}" for what, count in counts.items())
     path = cache_dir() / "embedded" / f"{name.removesuffix('100')}-v{VERSION}-{order}.npz"
     about = {"name": name, "source": f"embedded {name}", "num_classes": num_classes, "task": task}
-    # a damaged file is made anew
+    # a damaged or altered file is made anew
     with contextlib.suppress(Exception), open(path, "rb") as file, np.load(file) as content:
-        return Pool(**content, **about)
+        arrays = dict(content)
+        if arrays.pop("sha256").item() == sha256_of_arrays(arrays):
+            return Pool(**arrays, **about)
     arrays = build(*counts.values())
     buffer = io.BytesIO()
-    np.savez(buffer, **arrays)
+    np.savez(buffer, **arrays, sha256=sha256_of_arrays(arrays))
     with contextlib.suppress(OutputError):  # without the cache the next call is only slower
         write_atomic(path, buffer.getbuffer())
     return Pool(**arrays, **about)
@@ -63,7 +72,7 @@ def glyphs(num_writers: int, *, seed: int = 0) -> Pool:
     samples per writer follow FeDEQ's Table I: mean 194 and standard deviation 73 in training, about a tenth as many in
     test. `owner_train` and `owner_test` number the writers.
     """
-    return cached("glyphs", _glyphs, len(CHARACTERS), writers=num_writers, seed=seed)
+    return cached("glyphs", _glyphs, len(CHARACTERS), 216 * 28**2 * num_writers, writers=num_writers, seed=seed)
 
 
 def _glyphs(num_writers: int, seed: int) -> Arrays:
@@ -87,7 +96,8 @@ def _glyphs(num_writers: int, seed: int) -> Arrays:
 
 def digits(train_size: int, test_size: int, *, seed: int = 0) -> Pool:
     """The ten digits of `glyphs` by 50 writers, without owners, all equally often (to within one)."""
-    return cached("digits", _digits, 10, train=train_size, test=test_size, seed=seed)
+    size = 28**2 * (train_size + test_size)
+    return cached("digits", _digits, 10, size, train=train_size, test=test_size, seed=seed)
 
 
 def _digits(train_size: int, test_size: int, seed: int) -> Arrays:
@@ -211,7 +221,8 @@ def textures(num_classes: int, train_size: int, test_size: int, *, seed: int = 0
     if num_classes not in (10, 100):
         raise InputError(f"textures come in 10 or 100 classes, not {num_classes}")
     counts = {"classes": num_classes, "train": train_size, "test": test_size, "seed": seed}
-    return cached("textures" if num_classes == 10 else "textures100", _textures, num_classes, **counts)
+    size = 3 * 32**2 * (train_size + test_size)
+    return cached("textures" if num_classes == 10 else "textures100", _textures, num_classes, size, **counts)
 
 
 def _textures(num_classes: int, train_size: int, test_size: int, seed: int) -> Arrays:

@@ -36,7 +36,7 @@ def split(dataset: str) -> tuple[str, str]:
 def check(dataset: str) -> None:
     """Raise `InputError`, suggesting similar names, for an unknown data set; `npz:<name>` need not exist yet."""
     kind, name = split(dataset)
-    own_name = bool(name) and not name.startswith(".") and not set(name) & {"/", "\\", ":", "\0"}
+    own_name = bool(name) and not name.startswith(".") and not set(name) & {"/", "\\", ":"} and name.isprintable()
     known = {"embedded": name in EMBEDDED, "official": name in sources.SOURCES, "npz": own_name}
     if known.get(kind, name in DATASETS or (own_name and npz.has_own(name))):
         return

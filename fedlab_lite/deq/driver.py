@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PyTree, Shaped
 
 from fedlab_lite.util import InputError
+from fedlab_lite.util.fields import Range, check_value
 
 DIVERGED = 1e6  # a sample stops when its residual exceeds this multiple of its best residual
 
@@ -119,9 +120,17 @@ def check_counts(**counts: int) -> None:
             raise InputError(f"{name} = {value}: must be at least 1")
 
 
-def check(z0: PyTree, max_iter: int, keep: tuple[int, ...] = (), **sizes: int) -> None:
-    """Raise `InputError` unless numbers are at least 1, `keep` lies in the run, and leaves of `z0` share axis 0."""
+def check_tolerances(**tolerances: Any) -> None:
+    """Raise `InputError` unless all are finite numbers of at least 0; those of JAX may be data of a program."""
+    for name, value in tolerances.items():
+        if not isinstance(value, jax.Array | np.floating):
+            check_value(name, value, float, Range(0))
+
+
+def check(z0: PyTree, max_iter: int, tol: Any, keep: tuple[int, ...] = (), **sizes: int) -> None:
+    """Raise `InputError` unless the numbers are in their ranges and the leaves of `z0` share axis 0."""
     check_counts(max_iter=max_iter, **sizes)
+    check_tolerances(tol=tol)
     if not all(1 <= each <= max_iter for each in keep):
         raise InputError(f"keep = {keep}: numbers of evaluations, from 1 to max_iter = {max_iter}")
     shapes = [jnp.shape(leaf) for leaf in jax.tree.leaves(z0)]

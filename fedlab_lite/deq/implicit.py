@@ -23,7 +23,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float, Int, PyTree, Shaped
 
-from fedlab_lite.deq.driver import Inverse, Solution, check_counts, flatten, norm, unflatten
+from fedlab_lite.deq.driver import Inverse, Solution, check_counts, check_tolerances, flatten, norm, unflatten
 from fedlab_lite.deq.reversible import reversible
 from fedlab_lite.deq.solvers import SOLVERS, check_tau, relaxed
 from fedlab_lite.util import InputError, choose
@@ -190,8 +190,9 @@ def equilibrium(
       z, like `z0`, and the solver's `Solution` (not differentiable). With 'phantom', z lies k steps past z*.
 
     Raises:
-      InputError: unknown names, names that do not fit together, k or max_iter < 1, and what the solvers raise. Also a
-        `tau` that nothing would use, and more steps of 'reversible' than the precision bears.
+      InputError: unknown names, names that do not fit together, k or max_iter < 1, a tolerance below 0 or not finite,
+        and what the solvers raise. Also a `tau` that nothing would use, and more steps of 'reversible' than the
+        precision bears.
 
     Example:
       >>> layer = lambda a: equilibrium(lambda a, x, z: a * z + x, a, jnp.ones((1, 1)), jnp.zeros((1, 1)))[0].sum()
@@ -203,6 +204,7 @@ def equilibrium(
     choose("gradient", gradient, GRADIENTS)
     choose("backward solver", backward_solver, BACKWARD_SOLVERS)
     check_counts(k=k, max_iter=max_iter, backward_max_iter=backward_max_iter)
+    check_tolerances(tol=tol, backward_tol=backward_tol)
     check_tau(tau)
     if (budget is not None or keep) and gradient == "unrolled":
         raise InputError("gradient='unrolled' has no solver: it takes neither a budget of iterations nor keep")
@@ -271,6 +273,7 @@ def adjoint_residual(
       0.028
     """
     choose("backward solver", backward_solver, BACKWARD_SOLVERS)
+    check_tolerances(backward_tol=backward_tol)
     vjp = jax.vjp(lambda z: f(params, x, z), z)[1]
     u = _implicit(backward_solver, backward_tol, backward_max_iter)((vjp, None), y)
     return _residual(vjp, y, u)

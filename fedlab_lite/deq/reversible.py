@@ -51,7 +51,7 @@ def reversible(
     `f` may close over whatever is differentiated.
     """
     tau = TAU if tau is None else tau
-    check(z0, max_iter, keep)
+    check(z0, max_iter, tol, keep)
     dtype = flatten(z0).dtype
     if not 0 < tau < 2 or tau == 1:
         raise InputError(f"tau = {tau}: the reversible steps need a tau between 0 and 2 that is not 1")

@@ -46,8 +46,8 @@ def fixed_point(
       `Solution`; a sample that did not converge, diverged or met a NaN has its best iterate and the residual there.
 
     Raises:
-      InputError: max_iter < 1, tau outside (0, 2), leaves of `z0` without a common axis 0, or an `f` that changes
-        shapes.
+      InputError: max_iter < 1, tol below 0 or not finite, tau outside (0, 2). Also leaves of `z0` without a common
+        axis 0, or an `f` that changes shapes.
 
     Example:
       >>> found = fixed_point(lambda z: 0.5 * z + 1, jnp.zeros((1, 3)), tol=1e-6)
@@ -56,7 +56,7 @@ def fixed_point(
       >>> fixed_point(lambda z: 4 - 3 * z, jnp.zeros((1, 1)), tau=0.25, keep=(1,)).path.tolist()
       [[[1.0]]]
     """
-    check(z0, max_iter, keep)
+    check(z0, max_iter, tol, keep)
     check_tau(tau)
 
     def update(s: State, fz, g):
@@ -151,7 +151,7 @@ def anderson(
       >>> bool(mixed.iterations[0] * 8 < plain.iterations[0])
       True
     """
-    check(z0, max_iter, keep, m=m)
+    check(z0, max_iter, tol, keep, m=m)
 
     def memory(z):
         history = jnp.zeros((m, *z.shape), z.dtype)
@@ -212,7 +212,7 @@ def broyden(
       >>> slope.tolist()  # 1 / (0.5 - 1)
       [[-2.0]]
     """
-    check(z0, max_iter, keep, memory=memory)
+    check(z0, max_iter, tol, keep, memory=memory)
 
     def start(z):
         terms = jnp.zeros((memory, *z.shape), z.dtype)

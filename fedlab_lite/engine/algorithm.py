@@ -70,6 +70,7 @@ class Algorithm(ABC):
     version: ClassVar[int] = 2  # of its numerics: part of every run's name
     join_version: ClassVar[int] = 1  # of its newcomers' numerics: part of the names of runs with newcomers
     needs_all_clients: ClassVar[bool] = False  # in each round
+    has_server: ClassVar[bool] = True  # and so no use for a graph, which settings refuse
     owned: ClassVar[tuple[str, ...]] = ()  # entries of the state that belong to the clients
     step_sizes: ClassVar[tuple[str, ...]] = ("lr",)  # what `lr_decay` applies to
 

@@ -20,6 +20,7 @@ from jaxtyping import Array, Bool, Float, Int, PyTree, Shaped
 
 CLIENTS, EVERYWHERE = PartitionSpec("clients"), PartitionSpec()
 CHUNK = 1 << 16  # entries of a row per product over clients; constant, because shapes decide rounding
+ADDED = {"bool": jnp.uint8, "uint16": jnp.uint32}  # types in which rows are added up where devices cannot add theirs
 
 
 @lru_cache(maxsize=1)
@@ -108,7 +109,7 @@ def take(tree: PyTree, cohort: Int[Array, " m"]) -> PyTree:
         def leaf_rows(leaf):
             mine, place = _own(places, len(leaf))
             rows = leaf.at[place].get(mode="fill", fill_value=0)
-            rows = rows.astype(jnp.uint8) if leaf.dtype == bool else rows
+            rows = rows.astype(ADDED[leaf.dtype.name]) if leaf.dtype.name in ADDED else rows
             rows = jnp.where(per_row(mine, rows), rows, 0)
             return jax.lax.psum_scatter(rows, "clients", tiled=True).astype(leaf.dtype)
 

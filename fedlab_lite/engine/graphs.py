@@ -21,6 +21,7 @@ from fedlab_lite.engine.edges import edges_of
 from fedlab_lite.engine.shown import draw_graph
 from fedlab_lite.util import InputError, choose
 from fedlab_lite.util.fields import Count, Probability, Seed, checks_arguments
+from fedlab_lite.util.memory import check_memory
 
 GRAPHS = ("ring", "star", "random", "complete")
 MAX_DRAWS = 10_000  # draws of a random graph until one is connected
@@ -221,6 +222,7 @@ def make_graph(
 def _check_num_clients(num_clients: int) -> None:
     if num_clients < 2:
         raise InputError(f"num_clients is {num_clients}; a graph needs at least two clients")
+    check_memory(f"a graph of {num_clients:,} clients", 20 * num_clients**2, "use fewer clients")
 
 
 def _adjacency(pairs: Integer[np.ndarray, "edges 2"], num_clients: int) -> Float[np.ndarray, "N N"]:

@@ -28,6 +28,7 @@ from fedlab_lite.nn import MODELS, Model
 from fedlab_lite.util import CorruptFileError, InputError, files, sha256_of_arrays
 from fedlab_lite.util.errors import did_you_mean
 from fedlab_lite.util.fields import Range, check_value, checks_arguments
+from fedlab_lite.util.forms import check_form
 
 FORMAT = 1  # of the folder; a newer one is refused
 CHUNK = 1000  # rows per forward pass
@@ -35,6 +36,9 @@ ABOUT, PARAMS = "model.json", "params.npz"
 PIXELS, AS_GIVEN = "divided by 255 in the network", "used as they are"
 UNSCALED = 50  # standard deviations, or times white: rows that hold more were not scaled
 RANGED = "scaled by `x_range` of their file: pass rows in the file's numbers through `scaled`"
+_FORM: dict[str, Any] = {"format": int, "package_version": str, "data": str, "algorithm": dict, "parts": {"": [str]}}
+_FORM |= {"network": {"name": str, "class": str, "options": dict}, "labels": {"number": int, "words": [str]}}
+_FORM |= {"inputs": {"shape": [int], "dtype": str, "scaling": str}, "clients": {"number": int, "names": [str]}}
 
 
 @checks_arguments
@@ -74,10 +78,8 @@ def save(
     if problem.task.headline != "accuracy":
         raise InputError(f"task {type(problem.task).__name__} is no classification, and only labels can be predicted")
     if algorithm.predictor() is not None:
-        raise InputError(
-            f"clients of {name} answer with more than one model's parameters, which `save` does not keep; train "
-            "another algorithm, such as FedPer or Ditto"
-        )
+        words = f"clients of {name} answer with more than one model's parameters, which `save` does not keep"
+        raise InputError(f"{words}; train another algorithm, such as FedPer or Ditto")
     inputs: dict[str, Any] = {"shape": model.input_shape, "dtype": str(data.x.dtype)}
     inputs["scaling"] = PIXELS if data.x.dtype == np.uint8 else AS_GIVEN
     if data.x_range is not None:
@@ -131,9 +133,10 @@ def _by_path(tree: dict) -> dict[str, Any]:
 def _fitted(about: Mapping[str, Any], arrays: Mapping[str, np.ndarray], model: Model) -> dict[str, dict] | None:
     """The parts as trees of the network's form; None where the arrays do not fit the network."""
     one = jax.eval_shape(model.init, jax.random.key(0))
-    parts = {part: {name: one[name] for name in names} for part, names in about["parts"].items()}
+    parts = {part: {name: one.get(name) for name in names} for part, names in about["parts"].items()}
     given = {name for part in ("own", "shared") for name in parts.get(part, ())}
-    if not given == one.keys() == parts.get("global", one).keys():
+    told = [(about[what]["number"], about[what][each]) for what, each in (("labels", "words"), ("clients", "names"))]
+    if not given == one.keys() == parts.get("global", one).keys() or any(len(each) not in (0, n) for n, each in told):
         return None
     if "own" in parts:
         clients = (about["clients"]["number"],)
@@ -225,7 +228,7 @@ class SavedModel:
             one = "; a single row is x[None]" if x.shape == shape else ""
             raise InputError(f"x has shape {x.shape}, but a row has shape {shape}: pass one or more, `[n, ...]`{one}")
         kinds = {"f": "fi"}.get(dtype.kind, dtype.kind)
-        if x.dtype.kind not in kinds or (dtype == np.uint8 and x.dtype != dtype):
+        if x.dtype.kind not in kinds or (dtype in ranges.WHITE and x.dtype != dtype):
             how = f"{dtype}, {self.about['inputs']['scaling']}"
             raise InputError(f"x is {x.dtype}, but the rows in training were {how}; convert x as those were")
         if x.dtype.kind == "f" and not np.isfinite(x).all():
@@ -266,32 +269,29 @@ def load(folder: str | Path, *, module: type | None = None) -> SavedModel:
     except Exception as error:  # any content
         raise _corrupt(folder / ABOUT, error) from error
     if newer:
-        raise InputError(
-            f"{folder} has format {about['format']}, written by fedlab_lite {about.get('package_version')}; this "
-            f"version reads formats up to {FORMAT}: update the package"
-        )
+        words = f"{folder} has format {about['format']}, written by fedlab_lite {about.get('package_version')}"
+        raise InputError(f"{words}; this version reads formats up to {FORMAT}: update the package")
     try:
         with np.load(io.BytesIO(packed), allow_pickle=False) as archive:
             arrays = dict(archive)
         right = about.pop("checksum") == _checksum(about, arrays)
+        check_form(ABOUT, about, _FORM)
+        np.dtype(about["inputs"]["dtype"])
     except Exception as error:  # any error that zip or NumPy raise for a damaged archive
-        raise _corrupt(folder / PARAMS, error) from error
+        raise _corrupt(folder, error) from error
     if not right:
         raise _corrupt(folder, "its checksum does not match its content")
     network = about["network"]
     known = module or MODELS.get(network["name"], (None,))[0]
     if known is None or known.__name__ != network["class"]:
-        raise InputError(
-            f"{folder} needs the network class {network['class']}; pass it: fl.load(..., module={network['class']})"
-        )
+        words = f"{folder} needs the network class {network['class']}"
+        raise InputError(f"{words}; pass it: fl.load(..., module={network['class']})")
     shape, classes = tuple(about["inputs"]["shape"]), about["labels"]["number"]
     model = Model.of(known, shape, classes, name=network["name"], **network["options"])
     params = _fitted(about, arrays, model)
     if params is None:
-        raise InputError(
-            f"{folder}, written by fedlab_lite {about['package_version']}, does not fit the network {model.name} of "
-            "this version; train it again"
-        )
+        words = f"{folder}, written by fedlab_lite {about['package_version']}, does not fit the network {model.name}"
+        raise InputError(f"{words} of this version; train it again")
     return SavedModel(model, params, about)
 
 

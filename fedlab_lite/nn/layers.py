@@ -119,9 +119,14 @@ def softplus(x: jax.Array) -> jax.Array:
 softplus.defjvps(lambda tangent, _, x: tangent * jax.nn.sigmoid(x))
 
 
+def is_pixels(x: jax.Array) -> bool:
+    """Whether rows are pixels, of 8 or 16 bits, and no other numbers."""
+    return x.dtype in (jnp.uint8, jnp.uint16)
+
+
 def as_float(x: jax.Array) -> jax.Array:
-    """Convert pixels (uint8, 0-255) to floats in [0, 1]; other inputs are returned unchanged."""
-    return x.astype(jnp.float32) / 255 if x.dtype == jnp.uint8 else x
+    """Convert pixels (uint8, 0-255, or uint16, 0-65535) to floats in [0, 1]; other inputs are returned unchanged."""
+    return x.astype(jnp.float32) / int(jnp.iinfo(x.dtype).max) if is_pixels(x) else x
 
 
 class Conv(nnx.Module):

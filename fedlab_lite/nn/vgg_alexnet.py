@@ -21,7 +21,7 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from fedlab_lite.nn.layers import Conv, as_float, dropout, max_pool
+from fedlab_lite.nn.layers import Conv, as_float, dropout, is_pixels, max_pool
 from fedlab_lite.util import InputError
 from fedlab_lite.util.fields import Count, Range, Rate
 
@@ -30,8 +30,8 @@ SIDE = 32  # of the smallest image that is not empty after the pools
 
 
 def _centred(x: jax.Array) -> jax.Array:
-    """Convert pixels (uint8, 0-255) to floats in [-2, 2]; other inputs are returned unchanged, as in `as_float`."""
-    return (as_float(x) - 0.5) / 0.25 if x.dtype == jnp.uint8 else x
+    """Convert pixels (uint8 or uint16) to floats in [-2, 2]; other inputs are returned unchanged, as in `as_float`."""
+    return (as_float(x) - 0.5) / 0.25 if is_pixels(x) else x
 
 
 class Layer(NamedTuple):

@@ -1,10 +1,19 @@
 """What the arguments of `fedlab compute` and `fedlab run` ask for: values of parameters, presets, notebooks."""
 
 import argparse
+from typing import NoReturn
 
 from fedlab_lite.papers import cluster, notebooks, presets, results, variants
 from fedlab_lite.util import InputError, choose, files
 from fedlab_lite.util.progress import switched_on
+from fedlab_lite.util.text import plain
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser whose errors repeat what was typed without characters that a terminal would obey."""
+
+    def error(self, message: str) -> NoReturn:
+        super().error(plain(message))
 
 
 def preset_of(args: argparse.Namespace, values: dict, takes: bool = True) -> tuple[str | None, dict]:

@@ -4,6 +4,7 @@ import dataclasses
 import importlib
 import inspect
 import json
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from fedlab_lite.papers import notebooks, presets, results
 from fedlab_lite.papers.presets import Item
 from fedlab_lite.papers.variants import told
 from fedlab_lite.util import InputError, files
+from fedlab_lite.util.text import markdown
 
 VERDICT = "<!-- result:end -->"  # in a first cell, after the committed result
 
@@ -74,7 +76,7 @@ def _how_it_ran(item: Item, given: dict[str, Any], result: dict | None) -> str:
         own = notebooks.changed(item, preset, values)
     except InputError:  # a parameter that the notebook no longer has
         own = values
-    differs = f"with {', '.join(f'{name} = {told(value)}' for name, value in own.items())}" if own else ""
+    differs = f"with {', '.join(markdown(f'{name} = {told(value)}') for name, value in own.items())}" if own else ""
     if not differs and (not result or result["preset"] == preset):
         return ""
     said = f"The outputs below are of a run at `{preset}`{differs and ' ' + differs}."
@@ -84,8 +86,10 @@ def _how_it_ran(item: Item, given: dict[str, Any], result: dict | None) -> str:
 def _without_paths(content: dict[str, Any], checkout: Path) -> dict[str, Any]:
     """The notebook with paths that start in the checkout, or at `~`, in place of absolute ones."""
     text = json.dumps(content)
-    for folder, short in ((checkout, ""), (Path.home(), "~/")):
-        text = text.replace(json.dumps(f"{folder}/")[1:-1], short)
+    for folder, short in ((checkout, "."), (Path.home(), "~")):
+        there = re.escape(json.dumps(str(folder))[1:-1])
+        text = re.sub(rf"{there}/", "" if short == "." else f"{short}/", text)
+        text = re.sub(rf"{there}(?![\w.-])", short, text)
     return json.loads(text)
 
 

@@ -87,7 +87,10 @@ def compute(args: argparse.Namespace, preset: str, values: dict[str, Any]) -> No
 
 
 def runs(args: argparse.Namespace) -> None:
-    """Do what `fedlab runs ACTION` asks for."""
+    """Do what `fedlab runs ACTION` asks for. Raises `InputError` for what belongs to the other action."""
+    options = [option for option, given in (("--dry-run", args.dry_run), ("--yes", args.yes)) if given]
+    if wrong := options if args.action == "merge" else list(map(str, args.files)):
+        raise InputError(f"`fedlab runs {args.action}` takes no {', '.join(wrong)}; see `fedlab runs --help`")
     {"merge": merge, "prune": pruning.prune}[args.action](args)
 
 

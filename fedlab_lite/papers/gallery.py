@@ -33,8 +33,8 @@ def _figure(item: Item, result: Result) -> str:
     """The picture of a result; what its notebook shows; the word, the preset and the reason."""
     name, (where, what) = presets.load(item.paper)["name"], title(Item(result["paper"], result["item"]))
     source = f"{result['preset']}/{item.paper}/{item.stem}"
-    picture = f'<img src="{source}.png" alt="{html(f"{name}, {where}")}">'
-    rendered = f"../notebooks/{result['preset']}/{item.paper}/{item.stem}.ipynb"
+    picture = f'<img src="{html(source)}.png" alt="{html(f"{name}, {where}")}">'
+    rendered = html(f"../notebooks/{source}.ipynb")
     if not (files.drafts_dir() / f"{source}.png").exists():
         picture = "<p>No picture: the notebook stopped before it was drawn.</p>"
     reason = html(changes(result) + result["reason"])

@@ -7,6 +7,7 @@ from importlib.util import find_spec
 from typing import NoReturn
 
 from fedlab_lite.util import InputError, files
+from fedlab_lite.util.text import say
 
 
 def start(options: Sequence[str]) -> NoReturn:
@@ -22,8 +23,6 @@ def start(options: Sequence[str]) -> NoReturn:
         raise InputError("this needs JupyterLab: pip install 'fedlab-lite[notebooks]'")
     if not os.access(files.notebooks_dir(), os.W_OK):
         copy = "copy the project to a folder in which you may write"
-        print(
-            f"{files.notebooks_dir()} is read-only: neither notebooks nor figures can be saved; {copy}", file=sys.stderr
-        )
+        say(f"{files.notebooks_dir()} is read-only: neither notebooks nor figures can be saved; {copy}", error=True)
     where = [f"--ServerApp.root_dir={files.project_root()}", "--LabApp.default_url=/lab/tree/notebooks"]
     os.execv(sys.executable, [sys.executable, "-m", "jupyterlab", *where, *options])  # noqa: S606  (arguments, no shell)

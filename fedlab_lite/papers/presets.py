@@ -67,9 +67,10 @@ def items(pattern: str = "*", of: Sequence[str] = PAPERS) -> list[Item]:
             pairs = [(name[: len(pattern) + 1], name) for name in (item.stem, str(item))]
             return max(tuple(difflib.SequenceMatcher(None, pattern, part).ratio() for part in pair) for pair in pairs)
 
-        near = sorted((item for item in everything if alike(item)[0] > 0.6), key=alike, reverse=True)[:3]
+        few = everything if len(pattern) < 100 else []  # a longer one is like no name, and takes minutes to compare
+        near = sorted((item for item in few if alike(item)[0] > 0.6), key=alike, reverse=True)[:3]
         words = f"similar: {', '.join(map(str, near))}" if near else "`fedlab list` shows all"
-        raise InputError(f"no notebook matches {pattern!r}; {words}")
+        raise InputError(f"no notebook matches {pattern!r:.100}; {words}")
     return found
 
 

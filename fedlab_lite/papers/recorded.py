@@ -1,24 +1,23 @@
 """Read the JSON of a result: the form that it must have, checked as a whole, so that pages need not ask again."""
 
 from pathlib import Path
-from types import UnionType
 from typing import Any
 
 from fedlab_lite.papers import presets, scope
 from fedlab_lite.papers.outcome import OUTCOMES
 from fedlab_lite.util import CorruptFileError, InputError, choose, files
+from fedlab_lite.util.forms import ANY, NUMBER, check_form
 
-_NUMBER, _ANY = int | float | None, object
 _SAID = {"": {"outcome": str, "reason": str}}
-_FORM: dict[str, Any] = {  # a list of one form; a mapping of names ("") to a form, or of given keys
+_FORM: dict[str, Any] = {
     **dict.fromkeys(("paper", "item", "claim", "quote", "where", "preset", "scope", "outcome", "word", "reason"), str),
     **{"data_source": str, "notebook_hash": str | None, "readings": _SAID, "also": _SAID, "comparisons": {"": dict}},
-    **{"metrics": {"": {"mean": _NUMBER, "std": _NUMBER, "n": int}}, "constant_answer": {"": _NUMBER}},
-    **{"shown": [str], "departures": [str], "seeds": [int], "parameters": {"": _ANY}},
-    **{"published": [{"name": str, "value": _ANY, "where": str}], "distance": {"": {"here": list, "paper": list}}},
-    **{"provenance": {"device": str, "seconds": _NUMBER, "versions": dict, "package_version": str}},
+    **{"metrics": {"": {"mean": NUMBER, "std": NUMBER, "n": int}}, "constant_answer": {"": NUMBER}},
+    **{"shown": [str], "departures": [str], "seeds": [int], "parameters": {"": ANY}},
+    **{"published": [{"name": str, "value": ANY, "where": str}], "distance": {"": {"here": list, "paper": list}}},
+    **{"provenance": {"device": str, "seconds": NUMBER, "versions": dict, "package_version": str}},
 }
-_MAY: dict[str, Any] = {"runs": [str], "changed": {"": _ANY}, "stale": bool}
+_MAY: dict[str, Any] = {"runs": [str], "changed": {"": ANY}, "stale": bool}
 
 
 def read_result(file: Path) -> dict[str, Any] | None:
@@ -32,7 +31,7 @@ def read_result(file: Path) -> dict[str, Any] | None:
         return None
     try:
         form = _FORM | {name: each for name, each in _MAY.items() if isinstance(result, dict) and name in result}
-        _check("it", result, form)
+        check_form("it", result, form)
         choose("preset", result["preset"], presets.PRESETS)
         choose("outcome", result["outcome"], OUTCOMES)
         choose("word", result["word"], scope.WORDS)
@@ -44,18 +43,3 @@ def read_result(file: Path) -> dict[str, Any] | None:
             "notebook again"
         ) from error
     return result
-
-
-def _check(what: str, value: Any, form: Any) -> None:
-    """Raise `InputError` where a value has another form."""
-    if isinstance(form, type | UnionType):
-        if not isinstance(value, form):
-            raise InputError(f"{what} is {value!r:.40}")
-    elif isinstance(form, list):
-        _check(what, value, list)
-        for each in value:
-            _check(f"an entry of {what}", each, form[0])
-    else:
-        _check(what, value, dict)
-        for name in value if "" in form else form:
-            _check(f"{name!r:.40} of {what}", value.get(name), form.get(name, form.get("")))

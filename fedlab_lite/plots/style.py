@@ -51,8 +51,17 @@ def look(name: str, position: int = 0) -> dict[str, str]:
     ('#D55E00', 'MLP')
     """
     found = next((table[name] for table in _TABLES.values() if name in table), None)
-    found = found or (name, *_OTHERS[position % len(_OTHERS)])
+    found = found or (literal(name), *_OTHERS[position % len(_OTHERS)])
     return dict(zip(("label", "color", "marker", "linestyle"), found, strict=True))
+
+
+def literal(text: str) -> str:
+    r"""A name as matplotlib draws it: none of it is a formula.
+
+    >>> literal("cost$_^$x")
+    'cost\\$_^\\$x'
+    """
+    return text.replace("$", r"\$")
 
 
 def curves(

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from fedlab_lite.engine import History, mean_and_band
+from fedlab_lite.plots.style import literal
 from fedlab_lite.runs import Settings
 
 DATA = {"fashion_mnist": "Fashion-MNIST", "cifar10": "CIFAR-10", "cifar100": "CIFAR-100", "femnist": "FEMNIST"}
@@ -42,7 +43,7 @@ def federation(settings: Settings) -> str:
         "natural": "by writer" if settings.dataset != "shakespeare" else "by role",
     }
     how = partitions.get(settings.partition, settings.partition)
-    return f"{DATA.get(settings.dataset, settings.dataset)}\n{settings.num_clients} clients, {how}"
+    return f"{DATA.get(settings.dataset, literal(settings.dataset))}\n{settings.num_clients} clients, {how}"
 
 
 def sweep_look(value: float, values: Sequence[float]) -> dict[str, object]:

@@ -46,8 +46,7 @@ def train_batch(
     settings = batch[0][1]
     about = {what: getattr(settings, what) for what in ("dataset", "model", "algorithm")}
     fingerprint = data_fingerprint(problem)
-    for name, *_ in batch:
-        store.agree(name)
+    store.agree(" and ".join(name for name, *_ in batch))
     problem, plan = _planned(problem, settings, len(batch))
     saved = {run: _checkpoint(run[0]) for run in batch}
 

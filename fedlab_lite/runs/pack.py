@@ -77,6 +77,8 @@ def merge(file: Path) -> tuple[list[str], list[str]]:
         raise InputError(f"{file} does not exist; give the path of a pack that `fedlab compute --pack` wrote")
     try:
         with zipfile.ZipFile(file) as archive:
+            if (size := sum(each.file_size for each in archive.infolist())) > 2 * LIMIT:
+                raise ValueError(f"it would unpack to {size:,} bytes")
             about = json.loads(archive.read("manifest.json"))
             form, engine, digests = about["form"], about["engine"], about["sha256"]
             contents = {name: archive.read(name) for name in digests}

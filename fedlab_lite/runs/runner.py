@@ -25,7 +25,7 @@ from fedlab_lite.runs.build import algorithm_of, build_problem, data_fingerprint
 from fedlab_lite.runs.settings import Settings
 from fedlab_lite.util import InputError, MissingDataError, NotStoredError, files
 from fedlab_lite.util.fields import Count, Range, checks_arguments
-from fedlab_lite.util.jax_setup import PRECISIONS, start
+from fedlab_lite.util.jax_setup import PRECISIONS, start, together
 from fedlab_lite.util.progress import switched_on
 
 # --- what a run is called ---------------------------------------------------------------------------------------
@@ -148,7 +148,7 @@ def train_program(
     histories = {}
     for first in range(0, len(waiting), trajectories_at_once):
         batch = waiting[first : first + trajectories_at_once]
-        with _prepared(batch[0][1], clients_at_once) as problem:
+        with together(), _prepared(batch[0][1], clients_at_once) as problem:
             histories |= train_batch(batch, problem, **options)
     return histories
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from fedlab_lite.algorithms import algorithm_defaults, algorithm_options, make_algorithm
+from fedlab_lite.algorithms import ALGORITHMS, algorithm_defaults, algorithm_options, make_algorithm
 from fedlab_lite.data import PARTITIONS, which
 from fedlab_lite.engine import FUSIONS, GRAPHS, Channel
 from fedlab_lite.nn import model_defaults, model_options
@@ -94,6 +94,7 @@ class Settings:
         make_algorithm(self.algorithm, **dict(self.algorithm_options))
         self.channel()
         self._check_clients()
+        self._check_graph()
 
     def _check_clients(self) -> None:
         if self.unseen_clients >= self.num_clients:
@@ -112,6 +113,12 @@ class Settings:
             raise InputError(f"seeds must be different from each other, got {self.seeds!r:.200}")
         if len(self.seeds) > MOST_SEEDS:
             raise InputError(f"{len(self.seeds):,} seeds; use at most {MOST_SEEDS:,}, each is a run of its own")
+
+    def _check_graph(self) -> None:
+        if self.graph and ALGORITHMS[self.algorithm].has_server:
+            others = ", ".join(name for name, kind in ALGORITHMS.items() if not kind.has_server)
+            words = f"graph is {self.graph!r}, but {self.algorithm} has a server and uses no graph"
+            raise InputError(f"{words}; leave it out, or use an algorithm without a server: {others}")
 
     def channel(self) -> Channel | None:
         """The channel of the settings; None: messages arrive unchanged."""

@@ -28,15 +28,11 @@ from flax import serialization
 from jax.experimental import multihost_utils
 
 from fedlab_lite.engine import History, Progress, to_host
+from fedlab_lite.runs import contents
 from fedlab_lite.util import CorruptFileError, InputError, files, sha256_of_arrays, write_atomic
 
 MAX_BYTES = 1_000_000  # limit of a finished run, so that hundreds of them are easy to share
 _HEADER = b"fedlab 1 sha256 "
-
-
-_META = ("message_bytes", "num_params", "seconds", "data_source", "data_fingerprint", "device", "versions", "diverged")
-_META += ("seeds", "num_rounds", "about", "headline", "constant", "test_labels", "trajectories_at_once")
-_META += ("precision", "executor", "clients_at_once")
 
 
 def path(name: str, kind: str) -> Path:
@@ -182,7 +178,7 @@ def save_history(name: str, history: History) -> Path:
     """
     arrays = {f"metric {metric}": values for metric, values in history.metrics.items()}
     arrays |= {"rounds": history.rounds, "client_curves": history.client_curves}
-    meta = {field: getattr(history, field) for field in _META}
+    meta = {field: getattr(history, field) for field in contents.META}
     content = _packed(arrays, meta)
     if len(content) > MAX_BYTES:
         curves = {"client_curves": arrays.pop("client_curves").astype(np.float16)}
@@ -211,6 +207,7 @@ def _history(file: Path) -> History | None:
             arrays["client_curves"] = curves[0]["client_curves"].astype(np.float32)
             arrays["client_curves"][:, -1] = final
         metrics = {key.removeprefix("metric "): array for key, array in arrays.items() if key.startswith("metric ")}
+        contents.check_history(meta, arrays["rounds"], metrics, arrays["client_curves"])
         if "precision" not in meta:  # written before it was chosen: JAX's own default for the device
             meta |= {} if "cpu" in meta["device"] else {"precision": "tf32", "executor": "vmap"}
         meta |= {"diverged": tuple(meta["diverged"]), "seeds": tuple(meta["seeds"])}
@@ -263,7 +260,9 @@ def load_checkpoint(file: Path) -> tuple[dict, Progress, dict] | None:
     with readable(file):
         if found is None:
             return None
-        return dict(found["state"]), Progress(**found["progress"]), dict(found.get("made", {}))
+        progress = Progress(**found["progress"])
+        contents.check_progress(progress)
+        return dict(found["state"]), progress, dict(found.get("made", {}))
 
 
 def pack(tree) -> dict[str, np.ndarray]:

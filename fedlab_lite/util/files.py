@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedlab_lite.util.errors import CorruptFileError, InputError, OutputError
+from fedlab_lite.util.forms import ANY, check_form
 
 if TYPE_CHECKING:
     import numpy as np
@@ -212,10 +213,14 @@ def read_notebook(file: Path) -> dict[str, Any]:
     """The content of a notebook. Raises `CorruptFileError` for other content; a missing file is an `OSError`."""
     content = read_json(file)
     try:
-        whole = [(cell["cell_type"], "".join(cell["source"]), cell["metadata"].keys()) for cell in content["cells"]]
-    except (AttributeError, KeyError, TypeError):
-        whole = []
-    if not whole:
+        check_form("it", content, {"metadata": dict, "cells": [{"cell_type": str, "source": ANY, "metadata": dict}]})
+        check_form("papermill's part", content["metadata"].get("papermill", {}), dict)
+        for cell in content["cells"]:
+            check_form("a cell's text", "".join(cell["source"]), str)
+            check_form("a cell's tags", cell["metadata"].get("tags", []), [str])
+    except (InputError, TypeError) as error:
+        raise CorruptFileError(f"{file} is not a notebook ({error}); restore or remove it") from error
+    if not content["cells"]:
         raise CorruptFileError(f"{file} is not a notebook with cells; restore or remove it")
     return content
 

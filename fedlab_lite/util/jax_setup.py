@@ -2,9 +2,12 @@
 
 import contextlib
 import importlib
+import ipaddress
 import os
 import platform
-from collections.abc import Mapping, Sequence
+import re
+import threading
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +15,7 @@ import jax
 
 import fedlab_lite
 from fedlab_lite.util import InputError, cache_dir, choose
+from fedlab_lite.util.text import say
 
 PRECISIONS = {"float32": "highest", "tf32": "tensorfloat32", "bfloat16": "bfloat16"}  # our names: JAX's
 WANTED = {  # of JAX' configuration where runs are computed, by the reason
@@ -26,6 +30,7 @@ WANTED = {  # of JAX' configuration where runs are computed, by the reason
         "jax_random_seed_offset": (0,),
     },
 }
+_ADDRESS = re.compile(r"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+):[0-9]{1,5}")  # of a coordinator: host:port
 FORMS = {b"x": ("zlib",), b"(": ("compression.zstd", "zstandard")}  # first byte of a compiled program: who reads it
 
 
@@ -53,6 +58,7 @@ def setup(
         computes in float32 anyway. None: 'float32', unless JAX was told otherwise.
       coordinator, num_processes, process_id: address (`host:port`) of process 0, how many processes compute together
         and which this one is; None: FEDLAB_COORDINATOR, FEDLAB_NUM_PROCESSES and FEDLAB_PROCESS_ID if they are set.
+        A process waits for the others for FEDLAB_JOIN_SECONDS, by default 300, and then ends.
 
     Raises: `InputError` for numbers out of range, where processes start too late, and where only some of the three
       are given.
@@ -66,7 +72,9 @@ def setup(
     group = _group(coordinator, num_processes, process_id)
     if group and not jax.distributed.is_initialized():
         try:
-            jax.distributed.initialize(*group)
+            with _in_time(group) as seconds:
+                address = _listens(group[0])
+                jax.distributed.initialize(*group, coordinator_bind_address=address, initialization_timeout=seconds)
         except RuntimeError as error:
             raise InputError(f"processes could not connect ({error}); call setup() before JAX computes") from error
     chosen = config.jax_num_cpu_devices != -1 or "host_platform_device_count" in flags
@@ -84,6 +92,9 @@ def setup(
         config.update("jax_default_matmul_precision", PRECISIONS[precision or "float32"])
     said.append(f"precision {precision_here()}")
     folder = config.jax_enable_compilation_cache and config.jax_compilation_cache_dir
+    if folder and "://" in folder:
+        words = "compiled programs are kept in a folder of this machine"
+        raise InputError(f"JAX_COMPILATION_CACHE_DIR is {folder}, but {words}; set it to one, or leave it unset")
     if folder:
         remove_damaged(Path(folder))
     seconds = "jax_persistent_cache_min_compile_time_secs"
@@ -191,6 +202,62 @@ def _group(*given) -> tuple[str, int, int] | None:
         coordinator, num_processes, process_id = str(values[0]), int(values[1]), int(values[2])
     except ValueError as error:
         raise InputError(f"num_processes and process_id must be whole numbers, not {values[1:]}") from error
+    if not _ADDRESS.fullmatch(coordinator) or int(coordinator.rpartition(":")[2]) not in range(1, 65536):
+        raise InputError(f"the coordinator's address is {coordinator!r}; use host:port, such as host0:1234")
     if not 0 <= process_id < num_processes:
         raise InputError(f"process {process_id} of {num_processes} does not exist; use 0 to {num_processes - 1}")
     return coordinator, num_processes, process_id
+
+
+@contextlib.contextmanager
+def _in_time(group: tuple[str, int, int]) -> Iterator[int]:
+    """End this process with one line where the others do not come in time; JAX would end it with a stack dump, later.
+
+    Yields JAX' own deadline, in seconds.
+    """
+    seconds = os.environ.get("FEDLAB_JOIN_SECONDS", "300")
+    if not seconds.isdecimal():
+        raise InputError(f"FEDLAB_JOIN_SECONDS is {seconds!r}; set whole seconds")
+    said = f"error: not all of {group[1]} processes met at {group[0]} within {seconds} s (FEDLAB_JOIN_SECONDS)\n"
+
+    def end() -> None:
+        os.write(2, said.encode())
+        os._exit(2)
+
+    timer = threading.Timer(int(seconds), end)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield int(seconds) + 60
+    finally:
+        timer.cancel()
+
+
+@contextlib.contextmanager
+def together() -> Iterator[None]:
+    """End this process with one line where another of its group has ended; alone, nothing happens.
+
+    JAX would wait for the other for 100 seconds at the end of Python, and then end this one with a stack dump.
+    """
+    try:
+        yield
+    except jax.errors.JaxRuntimeError as error:
+        if jax.process_count() == 1:
+            raise
+        why = str(error).partition("\n")[0]
+        words = "start all of them again: a run continues from its last checkpoint"
+        say(f"error: the processes can no longer compute together ({why}); {words}", error=True)
+        os._exit(2)
+
+
+def _listens(coordinator: str) -> str | None:
+    """Where the coordinator listens: at its own address where that is given as a number, else at all of its machine's.
+
+    A name is not enough: on its own machine it often means the loopback address, which others cannot reach.
+    """
+    host = coordinator.rpartition(":")[0].strip("[]")
+    try:
+        ipaddress.ip_address("127.0.0.1" if host == "localhost" else host)
+    except ValueError:
+        return None
+    return coordinator

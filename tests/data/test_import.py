@@ -1,6 +1,7 @@
 """Import keeps meaning: each conversion is exact, or refused, and the output says it."""
 
 import gzip
+import json
 import os
 import unicodedata
 
@@ -52,13 +53,68 @@ def grey(kind, high, n=3):
     return [(rng.integers(0, 256, (4, 5)) / 255 * high).astype(kind) for _ in range(n)]
 
 
+def test_labels_and_owners_stay_as_they_are_written(folder, tmp_path, said):
+    rows = [f"{k}.5,{('01', '1', '10', '1.0')[k % 4]},{('001', '1')[k % 2]}" for k in range(24)]
+    (tmp_path / "t.csv").write_text("\n".join(["a,label,owner", *rows]), encoding="utf-8")
+    assert "4 classes" in said(tmp_path / "t.csv", "--owner", "owner")
+    pool = npz.read(folder / "t.npz")
+    assert sorted(pool.label_words) == ["01", "1", "1.0", "10"]
+    assert {*pool.owner_train} == {"001", "1"}
+
+
+def test_a_table_whose_first_line_has_numbers_and_a_word_has_no_line_of_names(folder, tmp_path, said):
+    rows = [f"{5 + k / 10:.1f},{k % 7 / 2},{('setosa', 'virginica')[k % 2]}" for k in range(20)]
+    (tmp_path / "iris.csv").write_text("\n".join(rows), encoding="utf-8")
+    assert "it has no line of names, so the columns are called 0 to 2" in said(tmp_path / "iris.csv", "--label", "2")
+    assert len(npz.read(folder / "iris.npz").x_train) == 16
+
+
+def leaf_of(users):
+    data = {user: {"x": [[k, 0.5] for k in range(5)], "y": [0, 1, 0, 1, 0]} for user in users}
+    return {"users": users, "num_samples": [5] * len(users), "user_data": data}
+
+
+def test_leaf(folder, tmp_path, said):
+    (tmp_path / "all.json").write_text(json.dumps(leaf_of(["f01", "f1"])))
+    assert "LEAF's JSON: 2 users own the rows" in said(tmp_path / "all.json")
+    pool = npz.read(folder / "all.npz")
+    assert (len(pool.x_train), len(pool.x_test), sorted({*pool.owner_train})) == (8, 2, ["f01", "f1"])
+    for part, users in (("train", ["a", "b", "c"]), ("test", ["a", "b"])):
+        (tmp_path / "leaf" / part).mkdir(parents=True)
+        (tmp_path / "leaf" / part / "all.json").write_text(json.dumps(leaf_of(users)))
+    assert "15 + 10 rows, 3 owners" in said(tmp_path / "leaf")
+    assert npz.read(folder / "leaf.npz").x_test.tolist() == [[k, 0.5] for _ in "ab" for k in range(5)]
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"user_data": {}}, "has no rows"),
+        ({"users": []}, "is not LEAF's JSON, which has the form"),
+        ({"num_samples": [4, 5]}, "user 'a' has 5 rows x and 5 labels y, but num_samples says 4"),
+        ({"user_data": {"a": {"x": ["to be"] * 5, "y": ["o"] * 5}}}, "encode texts as numbers first"),
+        ({"user_data": {"a": {"x": [[1], [1, 2]] + [[1]] * 3, "y": [0] * 5}}}, "the rows x differ in length"),
+        ({"user_data": {"a": {"x": [[1]] * 5, "y": [0.5] * 5}}}, "a label is a word or a whole number"),
+    ],
+)
+def test_no_leaf(tmp_path, said, change, words):
+    (tmp_path / "t.json").write_text(json.dumps(leaf_of(["a", "b"]) | change))
+    assert words in said(tmp_path / "t.json", rc=2)
+
+
+def test_names_of_folders_that_are_no_text(tmp_path, said):
+    root = pictures(tmp_path / "pets", *grey(np.uint8, 255))
+    os.rename(root / "cat", os.fsencode(root) + b"/\xe9t")
+    assert "is no text in UTF-8; rename the folder" in said(root, rc=2)
+
+
 def test_16_bits_are_scaled_by_their_type_and_8_bits_among_them(folder, tmp_path, said):
     assert "16 bits: networks see black (0) as 0 and white (65535) as 1" in said(
         pictures(tmp_path / "deep", *grey(np.uint16, 65535))
     )
     pool = npz.read(folder / "deep.npz")
-    assert pool.x_train.dtype == np.float32  # the first pixel needs more than 8 bits
-    assert 0.5 < pool.x_train.max() <= 1
+    assert pool.x_train.dtype == np.uint16  # the first pixel needs more than 8 bits
+    assert pool.x_train.max() > 32768
     with np.load(folder / "deep.npz") as file:
         assert file["x_train"].dtype == np.uint16
         assert file["x_range"].tolist() == [0, 65535]
@@ -72,11 +128,11 @@ def test_16_bits_are_scaled_by_their_type_and_8_bits_among_them(folder, tmp_path
 def test_pixels_of_32_bits_need_a_range_unless_they_are_floats_from_0_to_1(folder, tmp_path, said):
     unit = pictures(tmp_path / "unit", *grey(np.float32, 1), suffix=".tiff", mark=0.1)
     assert "0 is black and 1 white" in said(unit)
-    assert npz.read(folder / "unit.npz").x_train.max() > 0.5
+    assert npz.read(folder / "unit.npz").x_train.max() > 32768
     wide = pictures(tmp_path / "wide", *grey(np.float32, 1000), suffix=".tiff")
     assert "whose black and white are not known; state them, such as --range" in said(wide, rc=2)
     said(wide, "--range", "0", "1000")
-    assert npz.read(folder / "wide.npz").x_train.max() <= 1
+    assert 32768 < npz.read(folder / "wide.npz").x_train.max() <= 65535
     whole = pictures(tmp_path / "whole", *grey(np.int32, 70000), suffix=".tiff")
     assert "int32 pixels from 0" in said(whole, rc=2)
 

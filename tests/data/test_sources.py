@@ -35,13 +35,13 @@ def arrays(n: int = 6, **changes):
     return {key: value for key, value in (good | changes).items() if value is not None}
 
 
-def publish(monkeypatch, name: str, folder: Path, algorithm: str) -> None:
+def publish(monkeypatch, name: str, folder: Path) -> None:
     """Take the files that lie in `folder` for the published ones."""
 
     def known(file):
         content = (folder / file).read_bytes()
         plain = file.endswith(".gz") and not file.endswith(".tar.gz")
-        return hashlib.new(algorithm, gzip.decompress(content) if plain else content).hexdigest()
+        return hashlib.sha256(gzip.decompress(content) if plain else content).hexdigest()
 
     source = sources.SOURCES[name]
     monkeypatch.setitem(sources.SOURCES, name, replace(source, files={file: known(file) for file in source.files}))
@@ -143,7 +143,7 @@ def write_fashion(folder: Path) -> np.ndarray:
 
 def test_fashion_mnist(folder, monkeypatch):
     images = write_fashion(folder)
-    publish(monkeypatch, "fashion_mnist", folder, "sha256")
+    publish(monkeypatch, "fashion_mnist", folder)
     pool = sources.load("fashion_mnist")
     assert np.array_equal(pool.x_train[..., 0], images[:5])
     assert np.array_equal(pool.x_test[..., 0], images[5:])
@@ -191,7 +191,7 @@ def test_cifar(folder, monkeypatch, name):
     members, pixels = cifar_members(*CIFAR[name])
     path = folder / next(iter(sources.SOURCES[name].files))
     write_tar(path, members, "w:gz")
-    publish(monkeypatch, name, folder, "md5")
+    publish(monkeypatch, name, folder)
     pool = sources.load(name)
     assert np.array_equal(pool.x_train, pixels[:-2])
     assert np.array_equal(pool.x_test, pixels[-2:])
@@ -214,7 +214,7 @@ def test_a_cifar_pickle_of_python_2(folder, monkeypatch):
     )
     path = folder / "cifar-100-python.tar.gz"
     write_tar(path, {"cifar-100-python/train": old, "cifar-100-python/test": old}, "w:gz")
-    publish(monkeypatch, "cifar100", folder, "md5")
+    publish(monkeypatch, "cifar100", folder)
     pool = sources.load("cifar100")
     assert pool.y_train.tolist() == [5, 7]
     assert np.array_equal(pool.x_train.transpose(0, 3, 1, 2).reshape(-1), data)
@@ -229,7 +229,7 @@ def test_a_pickle_cannot_run_code(folder, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     bad = pickle.dumps(Malicious())
     write_tar(folder / "cifar-100-python.tar.gz", {"cifar-100-python/train": bad, "cifar-100-python/test": bad}, "w:gz")
-    publish(monkeypatch, "cifar100", folder, "md5")
+    publish(monkeypatch, "cifar100", folder)
     with pytest.raises(CorruptFileError, match=r"posix\.mkdir|nt\.mkdir"):
         sources.load("cifar100")
     assert not (tmp_path / "owned").exists()
@@ -239,12 +239,14 @@ def test_a_pickle_cannot_run_code(folder, monkeypatch, tmp_path):
 def test_a_truncated_or_altered_archive(folder, monkeypatch, damage):
     path = folder / "cifar-10-python.tar.gz"
     write_tar(path, cifar_members(*CIFAR["cifar10"])[0], "w:gz")
-    publish(monkeypatch, "cifar10", folder, "md5")
-    expected = hashlib.md5(path.read_bytes()).hexdigest()
+    publish(monkeypatch, "cifar10", folder)
+    expected = hashlib.sha256(path.read_bytes()).hexdigest()
     content = damage(path.read_bytes())
     path.write_bytes(content)
-    found = hashlib.md5(content).hexdigest()
-    message = rf"cifar-10-python\.tar\.gz is truncated or altered: md5 is {found}, expected {expected}.*fetch cifar10"
+    found = hashlib.sha256(content).hexdigest()
+    message = (
+        rf"cifar-10-python\.tar\.gz is truncated or altered: sha256 is {found}, expected {expected}.*fetch cifar10"
+    )
     for call in (sources.load, sources.fetch):
         with pytest.raises(CorruptFileError, match=message):
             call("cifar10")
@@ -256,7 +258,7 @@ def test_a_truncated_or_altered_archive(folder, monkeypatch, damage):
 
 def test_an_archive_without_its_batches(folder, monkeypatch):
     write_tar(folder / "cifar-10-python.tar.gz", {"readme": b""}, "w:gz")
-    publish(monkeypatch, "cifar10", folder, "md5")
+    publish(monkeypatch, "cifar10", folder)
     with pytest.raises(CorruptFileError, match="data_batch_1"):
         sources.load("cifar10")
 
@@ -298,14 +300,14 @@ def test_femnist_archive_is_unpacked_in_memory(folder, monkeypatch, tmp_path):
     write_femnist(tmp_path)
     members = {path.name: path.read_bytes() for path in tmp_path.glob("*.h5")}
     write_tar(folder / "fed_emnist.tar.bz2", members, "w:bz2")
-    publish(monkeypatch, "femnist", folder, "sha256")
+    publish(monkeypatch, "femnist", folder)
     pool = sources.load("femnist")
     assert_femnist(pool)
     assert pool.source == "femnist (official)"
     assert len(list(folder.iterdir())) == 1
     assert not (tmp_path / "cache").exists()
     write_tar(folder / "fed_emnist.tar.bz2", {"fed_emnist_train.h5": b""}, "w:bz2")
-    publish(monkeypatch, "femnist", folder, "sha256")
+    publish(monkeypatch, "femnist", folder)
     with pytest.raises(CorruptFileError, match=r"fed_emnist\.tar\.bz2 cannot be read.*fed_emnist_test\.h5"):
         sources.load("femnist")
 
@@ -329,7 +331,7 @@ def write_harbox(folder: Path, monkeypatch, **changes: str | None) -> None:
         for name, content in files.items():
             if content is not None:
                 archive.writestr(f"large_scale_HARBox/{name}", content)
-    publish(monkeypatch, "harbox", folder, "sha256")
+    publish(monkeypatch, "harbox", folder)
 
 
 def test_harbox(folder, monkeypatch):
@@ -429,7 +431,7 @@ def shop(monkeypatch, tmp_path):
 
 def test_fetch(folder, monkeypatch, shop):
     write_fashion(shop)
-    publish(monkeypatch, "fashion_mnist", shop, "sha256")
+    publish(monkeypatch, "fashion_mnist", shop)
     asked, urlopen = [], urllib.request.urlopen
     monkeypatch.setattr("urllib.request.urlopen", lambda url, **_: asked.append(url) or urlopen(url))
     (folder / "train-labels-idx1-ubyte.gz").write_bytes((shop / "train-labels-idx1-ubyte.gz").read_bytes())
@@ -447,7 +449,7 @@ def test_fetch(folder, monkeypatch, shop):
     ("content", "kind", "message"),
     [
         (None, MissingDataError, "could not fetch https://.*No such file.*Ways to get it"),
-        (b"", CorruptFileError, "https://.*/cifar-10-python.tar.gz is truncated or altered: md5 is d41d8"),
+        (b"", CorruptFileError, "https://.*/cifar-10-python.tar.gz is truncated or altered: sha256 is e3b0c"),
     ],
 )
 def test_fetch_fails(folder, shop, content, kind, message):

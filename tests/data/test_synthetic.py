@@ -48,6 +48,23 @@ def test_the_drawn_rows_are_those_of_the_committed_runs():
     assert found == {"digits": "bdb4088e8ad3", "glyphs": "69dd5f65c0a7"}
 
 
+def test_an_altered_file_is_made_anew(cache):
+    first = synthetic.textures(10, 20, 10)
+    (file,) = cache.iterdir()
+    with np.load(file) as archive:
+        arrays = dict(archive)
+    np.savez(file, **arrays | {"y_train": np.zeros_like(arrays["y_train"])})
+    assert same(synthetic.textures(10, 20, 10), first)
+    np.savez(file, **arrays)
+    assert same(synthetic.textures(10, 20, 10), first)
+
+
+def test_more_rows_than_memory():
+    for make in (synthetic.digits, lambda *sizes: synthetic.textures(10, *sizes)):
+        with pytest.raises(InputError, match=r"embedded (digits|textures) would take .* use fewer rows or clients"):
+            make(10**10, 10)
+
+
 @pytest.mark.usefixtures("quick_outlines")
 def test_glyphs_have_the_sizes_of_table_1():
     pool = synthetic.glyphs(40)

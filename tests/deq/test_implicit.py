@@ -347,6 +347,8 @@ def test_a_budget_counts_forward_and_backward(problem):
         ({"k": 0}, "k = 0"),
         ({"max_iter": 0}, "max_iter = 0"),
         ({"backward_max_iter": 0}, "backward_max_iter = 0"),
+        ({"tol": -1.0}, "tol must be of type float, at least 0, got -1.0"),
+        ({"backward_tol": float("nan")}, "backward_tol must be of type float, at least 0, got nan"),
     ],
 )
 def test_bad_input(problem, options, message):
@@ -380,3 +382,5 @@ def test_a_backward_solver_that_does_not_converge_says_so():
     assert float(jax.jit(lambda: probe(backward_solver="gmres"))()[0]) < 1e-4
     with pytest.raises(InputError, match="unknown backward solver 'anderso'"):
         probe(backward_solver="anderso")
+    with pytest.raises(InputError, match="backward_tol must be of type float"):
+        probe(backward_tol=-1.0)

@@ -1,4 +1,5 @@
 import inspect
+import math
 import subprocess
 import sys
 
@@ -295,6 +296,9 @@ def test_bad_input():
             solver(lambda z: z, (z, jnp.zeros((3, 3))))
         with pytest.raises(InputError, match="share axis 0"):
             solver(lambda z: z, jnp.float32(0))
+        for tol in (-1.0, -1e-9, math.nan, math.inf):
+            with pytest.raises(InputError, match="tol must be of type float, at least 0, got"):
+                solver(lambda z: z, z, tol=tol)
     with pytest.raises(InputError, match="m = 0"):
         anderson(lambda z: z, z, m=0)
     with pytest.raises(InputError, match="memory = 0"):

@@ -38,6 +38,7 @@ def tree(clients):
         "float": rng.normal(size=(clients, 3)).astype(np.float32),
         "half": rng.normal(size=(clients, 2)).astype(ml_dtypes.bfloat16),
         "pixels": rng.integers(0, 256, (clients, 2, 2)).astype(np.uint8),
+        "deep pixels": rng.integers(0, 65536, (clients, 2, 2)).astype(np.uint16),
         "flag": rng.integers(0, 2, clients).astype(bool),
         "number": rng.integers(-9, 9, clients).astype(np.int32),
     }

@@ -247,6 +247,7 @@ def test_draw_shows_clients_edges_and_values():
     [
         (lambda: make_graph("rign", 4), "unknown graph 'rign'; did you mean 'ring'"),
         (lambda: make_graph("ring", 1), "num_clients is 1; a graph needs at least two clients"),
+        (lambda: make_graph("ring", 10**7), r"a graph of 10,000,000 clients would take .* use fewer clients"),
         (lambda: make_graph("random", 0), "num_clients must be of type int, at least 1, got 0"),
         (lambda: Graph.from_edges([], 1), "num_clients is 1; a graph needs at least two"),
         (lambda: make_graph("random", 5, num_edges=3), "cannot be connected; use 4 or more"),

@@ -14,7 +14,7 @@ from helpers import KEY, Quadratic, blobs, quadratic_problem, run_rounds
 
 import fedlab_lite as fl
 from fedlab_lite.algorithms import make_algorithm
-from fedlab_lite.engine import evaluate, load, save
+from fedlab_lite.engine import evaluate, load, save, saved
 from fedlab_lite.engine.saved import ABOUT, PARAMS
 from fedlab_lite.nn import Model
 from fedlab_lite.util import CorruptFileError, InputError, OutputError
@@ -226,6 +226,15 @@ def test_damage_is_an_error_that_names_the_file(folder):
         with pytest.raises(CorruptFileError, match=r"is damaged .* save the model again"):
             load(folder)
         (folder / name).write_bytes(whole[name])
+    about = json.loads(whole[ABOUT])
+    del about["checksum"]
+    with np.load(folder / PARAMS) as archive:
+        arrays = dict(archive)
+    for other in (about | {"network": 3}, about | {"parts": {"own": "x"}}, about | {"inputs": {}}, {"format": 1}):
+        (folder / ABOUT).write_text(json.dumps(other | {"checksum": saved._checksum(other, arrays)}))
+        with pytest.raises(CorruptFileError, match=r"model\.json"):
+            load(folder)
+    (folder / ABOUT).write_bytes(whole[ABOUT])
     assert load(folder).client_names == NAMES
     (folder / PARAMS).unlink()
     with pytest.raises(InputError, match=f"holds no saved model .*{PARAMS}.*; fl.save writes one"):

@@ -25,6 +25,18 @@ TINY = {  # name: input, classes, options
 }
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["vgg11", "alexnet", "dnn", "norm_cnn"])
+def test_pixels_of_16_bits_are_seen_as_those_of_8(name):
+    shape = (28, 28, 1)
+    small = {"norm_cnn": {"features": 8}, "dnn": {"hidden": (8, 8)}}.get(name, {"width": 2})
+    model = make_model(name, shape, 3, **small)
+    params, x = model.init(KEY), jax.random.randint(KEY, (2, *shape), 0, 256)
+    apply = jax.jit(model.apply)
+    seen = [apply(params, (x * factor).astype(kind)) for factor, kind in ((1, jnp.uint8), (257, jnp.uint16))]
+    np.testing.assert_allclose(*seen, rtol=1e-4, atol=1e-5)
+
+
 def shapes(name, shape, classes, **options):
     return jax.eval_shape(make_model(name, shape, classes, **options).init, KEY)
 

@@ -100,6 +100,12 @@ def test_a_page_says_how_its_run_differs_from_the_committed_one(checkout, monkey
     assert "a run at `laptop`. The verdict above is of the committed run, at `paper`." in first_cell(FIGURE)
 
 
+def test_a_parameter_in_a_note_is_text(checkout, monkeypatch):
+    monkeypatch.setattr(book_pages.notebooks, "changed", lambda item, preset, values: values)
+    write(FIGURE, "Figure 4", preset="laptop", dataset="<script>``` **x**")
+    assert "with dataset = &lt;script&gt;\\`\\`\\` \\*\\*x\\*\\*." in first_cell(FIGURE)
+
+
 def test_a_page_that_was_not_run_shows_the_committed_picture_where_it_is_saved(checkout, monkeypatch):
     content = json.loads(TABLE.notebook.read_text())
     content["cells"][1]["source"] = "fl.papers.save_figure(fig)"
@@ -111,10 +117,11 @@ def test_a_page_that_was_not_run_shows_the_committed_picture_where_it_is_saved(c
 
 
 def test_a_page_has_no_paths_of_the_machine(checkout):
-    printed = f"{checkout}/build/figures/x.svg and {book_pages.Path.home()}/data"
+    home = book_pages.Path.home()
+    printed = f"{checkout}/build/figures/x.svg and {home}/data; {checkout}, {home} and {home}er"
     write(FIGURE, "Figure 4", preset="laptop", outputs=[nbformat.v4.new_output("stream", name="stdout", text=printed)])
     page = json.dumps(book_pages.page(FIGURE))
-    assert "build/figures/x.svg and ~/data" in page
+    assert f"build/figures/x.svg and ~/data; ., ~ and {home}er" in page
     assert str(checkout) not in page
 
 

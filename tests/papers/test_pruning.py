@@ -66,3 +66,16 @@ def test_no_store_and_no_pack(capsys):
     assert main(["runs", "prune"]) == 0
     assert main(["runs", "merge"]) == 2
     assert "no pack to merge" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["merge", "a.zip", "--dry-run"], "merge` takes no --dry-run"),
+        (["merge", "a.zip", "--yes", "--dry-run"], "merge` takes no --dry-run, --yes"),
+        (["prune", "a.zip"], "prune` takes no a.zip"),
+    ],
+)
+def test_options_of_the_other_action(capsys, arguments, words):
+    assert main(["runs", *arguments]) == 2
+    assert words in capsys.readouterr().err

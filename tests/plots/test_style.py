@@ -91,6 +91,13 @@ def test_comparison_shows_gap_and_verdict():
         assert part in html
 
 
+def test_names_are_no_formulas():
+    runs = {"column/cost$_^$x": history([[0.1, 0.5]], seeds=(0,), dataset="digits", partition="iid")}
+    fig = drawn(runs)
+    fig.canvas.draw()
+    assert fig.axes[0].get_legend().get_texts()[0].get_text() == r"cost\$_^\$x"
+
+
 def test_a_single_seed_has_no_band():
     assert len(drawn({"mlp": history(RUNS["mlp"].metrics["accuracy"][:1], seeds=(0,))}).axes[0].collections) == 0
 

@@ -72,6 +72,16 @@ def packed(tmp_path):
     return file, names
 
 
+def test_a_pack_that_would_unpack_to_gigabytes(tmp_path):
+    file, name = tmp_path / "bomb.zip", f"{'0' * 32}-{'0' * 16}.npz"
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("manifest.json", "{}")
+        archive.writestr(name, bytes(3 * pack.LIMIT))
+    assert file.stat().st_size < 1e5
+    with pytest.raises(CorruptFileError, match="it would unpack to 50,331,650 bytes"):
+        pack.merge(file)
+
+
 def test_a_pack_is_merged_once(packed):
     file, names = packed
     assert len(missing({"a": SMALL})[0]) == 2

@@ -45,6 +45,10 @@ def test_equal_settings_have_one_spelling():
         ({"seeds": 3}, "seeds must be of type"),
         ({"seeds": []}, "seeds must be of type .*, not empty, each 0 to 2.31 - 1"),
         ({"seeds": [1, 1]}, "different"),
+        (
+            {"graph": "ring"},
+            "graph is 'ring', but fedavg has a server and uses no graph; .*: local, dec_fedavg, .*deprl",
+        ),
         ({"alpha": 0.0}, "alpha must be of type float, above 0, got 0.0"),
         (
             {"num_clients": 3, "unseen_clients": 3},

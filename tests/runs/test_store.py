@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from fedlab_lite.runs import runner, store
+from fedlab_lite.runs import contents, runner, store
 from fedlab_lite.util import CorruptFileError, InputError, OutputError, files
 
 ARRAYS = st.dictionaries(
@@ -133,11 +133,15 @@ def read_only_disk():
 def malformed():
     """Contents behind a good checksum, of runs and of checkpoints, that this version cannot use."""
     one = vars(history([[0.1, 0.5]], seeds=(0,)))
-    meta = {field: one[field] for field in store._META}
+    meta = {field: one[field] for field in contents.META}
     arrays = {"metric accuracy": one["metrics"]["accuracy"]} | {name: one[name] for name in ("rounds", "client_curves")}
     yield "npz", arrays, meta | {"invented": 1}
     yield "npz", arrays, {name: value for name, value in meta.items() if name != "seeds"}
     yield "npz", arrays, meta | {"diverged": 3}
+    whole = meta | {"diverged": (False,)}
+    yield "npz", arrays, whole | {"about": {"model": 3}}
+    yield "npz", arrays | {"rounds": np.zeros(3, int)}, whole
+    yield "npz", arrays | {"client_curves": np.array("x")}, whole
     yield "npz", {"rounds": one["rounds"]}, meta
     yield "npz", {}, {}
     whole = {"state": {"0": np.ones(3)}, "progress": {"next": 1}}

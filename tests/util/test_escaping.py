@@ -11,9 +11,10 @@ from markdown_it import MarkdownIt
 from mdit_py_plugins.dollarmath import dollarmath_plugin
 
 from fedlab_lite.cli import main
+from fedlab_lite.data import federated
 from fedlab_lite.papers import Item, gallery, report, variants
 from fedlab_lite.papers.outcome import Verdict
-from fedlab_lite.util import files
+from fedlab_lite.util import InputError, files
 from fedlab_lite.util.text import code, html, markdown, plain
 
 ITEM = Item("fedeq", "fig04_mlp_vs_deq_mlp")
@@ -102,6 +103,14 @@ def test_pages_of_pictures_show_text_as_text(poison, folders):
     assert Tags(f'<a title="{html(poison)}">{html(poison)}</a>').found == [("a", [("title", plain_line(poison))])]
 
 
+def test_names_of_files_on_the_page_of_pictures_are_text(folders):
+    hostile = Item(ITEM.paper, f'{ITEM.stem},"><script>')
+    found = Tags(gallery.write_page({hostile: result_with("x")}).read_text(encoding="utf-8")).found
+    assert [tag for tag, _ in found if tag == "script"] == []
+    (link,) = [value for _, attrs in found for name, value in attrs if name == "href"]
+    assert link.endswith('"><script>.ipynb')
+
+
 def plain_line(text):
     return plain(" ".join(text.split())) if text.strip() == text else plain(f" {' '.join(text.split())} ")
 
@@ -152,6 +161,15 @@ def test_nothing_in_a_result_or_a_label_reaches_the_terminal_as_a_command(folder
     assert main(["list", "datasets"]) == 0
     assert main(["data", "check", "\x1b[2J"]) == 2
     assert main(["run", "\x1b[2J"]) == 2
+    for arguments in (["report", "\x1b[2J"], ["data", "\x1b[2J"]):
+        with pytest.raises(SystemExit):
+            main(arguments)
+    x = np.arange(8.0).reshape(4, 2) * 1e5
+    np.savez(folders / "b.npz", x_train=x, y_train=y, x_test=x, y_test=y, feature_names=["\x1b[2J", "b"])
+    with pytest.warns(UserWarning, match=r"\\x1b\[2J up to"):
+        federated("b", partition="iid", num_clients=2)
+    with pytest.raises(InputError, match="unknown data set"):
+        federated("a\x1b[2J", partition="iid", num_clients=2)
     said = capsys.readouterr()
     assert "\\x1b[2J" in said.out
     assert "\x1b" not in said.out + said.err

@@ -199,6 +199,10 @@ show(*said, jax.device_count(), process_allgather(np.array(jax.process_index() +
     [
         ({"devices": 0}, "devices = 0: must be at least 1, or None"),
         ({"coordinator": "host:1"}, "set FEDLAB_NUM_PROCESSES and FEDLAB_PROCESS_ID too"),
+        *(
+            ({"coordinator": address, "num_processes": 2, "process_id": 0}, "address is .*; use host:port, such as")
+            for address in ("host", "", ":1", "host:", "host:x", "host:0", "host:65536", "http://host:1", "a b:1")
+        ),
         (
             {"coordinator": "host:1", "num_processes": 2, "process_id": 2},
             "process 2 of 2 does not exist; use 0 to 1",
@@ -215,6 +219,49 @@ def test_what_is_refused(values, message):
     jax.devices()
     with pytest.raises(InputError, match=message):
         fedlab_lite.setup(**values)
+
+
+def test_programs_are_kept_on_this_machine(monkeypatch):
+    import jax
+
+    before = jax.config.jax_compilation_cache_dir
+    try:
+        with pytest.raises(InputError, match="JAX_COMPILATION_CACHE_DIR is gs://bucket/xla, but compiled programs"):
+            fedlab_lite.setup(cache="gs://bucket/xla")
+    finally:
+        jax.config.update("jax_compilation_cache_dir", before)
+
+
+def test_a_coordinator_with_a_number_listens_there_alone():
+    numbers = ("127.0.0.1:1", "[::1]:2", "localhost:3")
+    assert [jax_setup._listens(each) for each in (*numbers, "host:1")] == [*numbers, None]
+
+
+def test_processes_that_do_not_meet_end_with_a_line():
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    group = {"FEDLAB_COORDINATOR": address, "FEDLAB_NUM_PROCESSES": "2", "FEDLAB_PROCESS_ID": "1"}
+    command = [sys.executable, "-c", "import fedlab_lite; fedlab_lite.setup()"]
+    environment = os.environ | group | {"FEDLAB_JOIN_SECONDS": "1"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert done.stderr == f"error: not all of 2 processes met at {address} within 1 s (FEDLAB_JOIN_SECONDS)\n"
+
+
+def test_one_of_several_that_is_left_alone_ends_with_a_line(monkeypatch, capsys):
+    import jax
+
+    def lost():
+        with jax_setup.together():
+            raise jax.errors.JaxRuntimeError("Gloo failed\nat length")
+
+    with pytest.raises(jax.errors.JaxRuntimeError):  # of one process it is an error
+        lost()
+    monkeypatch.setattr(jax, "process_count", lambda: 2)
+    monkeypatch.setattr(os, "_exit", sys.exit)
+    with pytest.raises(SystemExit, match="2"):
+        lost()
+    assert "can no longer compute together (Gloo failed); start all of them again" in capsys.readouterr().err
 
 
 def test_the_environment_names_all_three(monkeypatch):

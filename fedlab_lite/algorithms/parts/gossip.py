@@ -28,6 +28,7 @@ class Decentralised(Algorithm):
 
     join_version: ClassVar[int] = 2
     needs_all_clients: ClassVar[bool] = True
+    has_server: ClassVar[bool] = False
     owned: ClassVar[tuple[str, ...]] = ("client_params", "trained")
 
     @property
