@@ -102,11 +102,13 @@ def line(section: str, outcomes: list[Outcome], seconds: float) -> str:
 
 def main() -> int:
     about = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    about.add_argument("sections", nargs="*", metavar="SECTION", choices=SECTIONS, default=[*SECTIONS])
+    about.add_argument("sections", nargs="*", metavar="SECTION", help="default: all")
     about.add_argument("--seed", type=int, default=0, metavar="N")
     about.add_argument("--share", type=float, default=1, metavar="X", help="of the draws; default: 1")
     about.add_argument("--write", type=Path, help=argparse.SUPPRESS)  # the outcomes of one section, for `in_a_process`
     asked = about.parse_args()
+    if unknown := set(asked.sections) - SECTIONS.keys():
+        about.error(f"unknown sections {', '.join(unknown)}; there are {', '.join(SECTIONS)}")
     sys.stdout.reconfigure(errors="backslashreplace")  # a case may be called by bytes that are no text
     if asked.write:
         asked.write.write_text(json.dumps(found(*asked.sections, asked.seed, asked.share)))
@@ -115,7 +117,8 @@ def main() -> int:
     every: list[Outcome] = []
     began = time.monotonic()
     with ThreadPoolExecutor(2) as pool:
-        waiting = {each: pool.submit(in_a_process, each, asked.seed, asked.share) for each in asked.sections}
+        wanted = asked.sections or SECTIONS
+        waiting = {each: pool.submit(in_a_process, each, asked.seed, asked.share) for each in wanted}
         for section in sorted(waiting, key=str.lower):
             outcomes, seconds = waiting[section].result()
             every += outcomes

@@ -58,7 +58,7 @@ def _users(file: Path) -> list[tuple[str, list, list]]:
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
         found = [(str(user), list(each["x"]), list(each["y"])) for user, each in content["user_data"].items()]
-        told = dict(zip(content["users"], content["num_samples"], strict=True))
+        told = dict(zip(content["users"], content["num_samples"], strict=False))
         counts = [told[user] for user, *_ in found]
     except (OSError, ValueError, RecursionError) as error:
         raise InputError(f"{file} cannot be read as LEAF's JSON: {error}") from error

@@ -128,7 +128,7 @@ def check_tolerances(**tolerances: Any) -> None:
 
 
 def check(z0: PyTree, max_iter: int, tol: Any, keep: tuple[int, ...] = (), **sizes: int) -> None:
-    """Raise `InputError` unless the numbers are in their ranges and the leaves of `z0` share axis 0."""
+    """Raise `InputError` unless numbers are in range, `keep` lies in the run, and leaves of `z0` share axis 0."""
     check_counts(max_iter=max_iter, **sizes)
     check_tolerances(tol=tol)
     if not all(1 <= each <= max_iter for each in keep):
