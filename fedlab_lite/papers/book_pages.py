@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import fedlab_lite as fl
-from fedlab_lite.papers import notebooks, presets, results
+from fedlab_lite.papers import first_cells, notebooks, presets, results
 from fedlab_lite.papers.presets import Item
 from fedlab_lite.papers.variants import told
 from fedlab_lite.util import InputError, files
@@ -36,7 +36,7 @@ def page(item: Item) -> dict[str, Any]:
         content["cells"][0]["source"] = _with_note(notebooks.source(content["cells"][0]), note)
     if not rendered and result:
         shown = f"The committed picture, made at `{result['preset']}`:\n\n![the result](../../figures/{item}.png)"
-        picture = {"cell_type": "markdown", "metadata": {}, "source": shown}
+        picture = {"cell_type": "markdown", "id": "committed-picture", "metadata": {}, "source": shown}
         saved = [n for n, cell in enumerate(content["cells"], start=1) if ".save_figure(" in notebooks.source(cell)]
         for place in saved[:1]:
             content["cells"].insert(place, picture)
@@ -51,7 +51,7 @@ def _rendered(item: Item) -> dict[str, Any] | None:
         if file.exists():
             found = files.read_notebook(file)
             if not found["metadata"].get("papermill", {}).get("exception"):
-                return found
+                return first_cells.moved(found, file.parent, item.notebook.parent)
     return None
 
 

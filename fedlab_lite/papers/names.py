@@ -2,7 +2,7 @@
 
 import re
 
-from fedlab_lite.plots import look
+from fedlab_lite.plots import NETWORKS, look
 
 WORDS = {  # of the parts of a key
     **{"fashion": "Fashion-MNIST", "fmnist": "Fashion-MNIST", "cifar10": "CIFAR-10", "cifar100": "CIFAR-100"},
@@ -24,6 +24,9 @@ METRICS = {
     **{"accuracy_unseen": "accuracy of new clients", "accuracy_own": "accuracy of own models"},
     **{"accuracy_training": "training accuracy", "accuracy_mixed": "accuracy after mixing"},
     **{"accuracy_trained": "accuracy after local training", "loss_own": "loss of own models"},
+    **{"size_mb": "size (MB)", "params_mb": "parameters (MB)", "outputs_kb": "outputs (kB)"},
+    **{"parameter_order": "growth of parameters with depth", "time_ratio": "times as slow"},
+    **{"memory_ratio": "times as much memory"},
     **{"accuracy_difference": "DEQ-MLP's accuracy minus MLP's (points)"},
 }
 MOMENTS = {"mixed": "after mixing", "trained": "after local training"}  # of a round, at which a method is judged
@@ -37,8 +40,8 @@ def plain_name(text: str) -> str:
 
     >>> plain_name("motion_ring_0.3/deprl"), plain_name("loss of fmnist_2class_cnn/dec_fedavg at the end")
     ('DePRL (motion, ring, 0.3)', 'loss of DecFedAvg (Fashion-MNIST, 2 classes, CNN) at the end')
-    >>> plain_name("motion_ring_0.3/dpsgd/mixed")
-    'D-PSGD (motion, ring, 0.3), after mixing'
+    >>> plain_name("motion_ring_0.3/dpsgd/mixed"), plain_name("deq_resnet_s")
+    ('D-PSGD (motion, ring, 0.3), after mixing', 'DEQ-ResNet-S')
     """
     if text == text.lower() and re.fullmatch(r"[\w./]+", text):
         return _named(text)
@@ -56,8 +59,8 @@ def _named(key: str) -> str:
 def _of(part: str) -> str:
     """The display name of one part of a key: an algorithm's label, a metric, or its tokens in words."""
     label = look(part)["label"]
-    if label != part or part in METRICS:
-        return METRICS.get(part, label)
+    if label != part or part in METRICS | NETWORKS:
+        return (METRICS | NETWORKS).get(part, label)
     tokens = part.split("_")
     if not any(token in WORDS for token in tokens):
         return part

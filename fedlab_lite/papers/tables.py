@@ -12,10 +12,12 @@ from rich.table import Table
 from fedlab_lite.algorithms import ALGORITHMS
 from fedlab_lite.data import EMBEDDED, npz, sources
 from fedlab_lite.nn import MODELS
-from fedlab_lite.papers import floors, presets, report
+from fedlab_lite.papers import presets, report
 from fedlab_lite.util import InputError, files
 from fedlab_lite.util.errors import did_you_mean
 from fedlab_lite.util.text import plain
+
+TIMES = "quick, laptop: about, on two cores; ≥: at least, at 20 TFLOP/s (--floors); pages add up the time of all runs"
 
 
 def console() -> Console:
@@ -39,10 +41,10 @@ def notebooks(pattern: str) -> Table:
         found = presets.items(pattern, presets.ALL)
     except InputError as error:
         raise InputError(f"{error}{did_you_mean(pattern, REGISTERS)}") from error
-    rows = Table("notebook", "what it shows", *presets.PRESETS, show_lines=True, caption=files.or_clone("") or None)
+    rows = Table("notebook", "what it shows", *presets.PRESETS, show_lines=True, caption=files.or_clone(TIMES))
     for item in found:
-        minutes = [report.duration(floors.minutes(item, preset)) for preset in presets.PRESETS]
-        rows.add_row(str(item), presets.item(*item)["title"], *minutes)
+        times = [report.time_of(item, preset) for preset in presets.PRESETS]
+        rows.add_row(str(item), presets.item(*item)["title"], *times)
     return rows
 
 

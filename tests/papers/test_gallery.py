@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from fedlab_lite.papers import gallery, presets, results
+from fedlab_lite.papers import gallery, presets, report, results
 from fedlab_lite.papers.presets import Item
 from fedlab_lite.util import files
 
@@ -49,7 +49,7 @@ def test_anchors_are_those_of_the_pages_headings():
         headings[paper] = {
             re.sub(r"[^\w-]", "", line[3:].lower().replace(" ", "-")) for line in page.splitlines() if line[:3] == "## "
         }
-    assert all(gallery.anchor(item) in headings[item.paper] for item in presets.items())
+    assert all(report.anchor(item) in headings[item.paper] for item in presets.items())
 
 
 def test_pictures_have_display_names():
