@@ -56,7 +56,7 @@ def list_items(args: argparse.Namespace) -> None:
       fedlab list
       fedlab list tab0
       fedlab list 'fedeq/fig*'
-      fedlab list algorithms
+      fedlab list algorithms fedeq
       fedlab list models
       fedlab list datasets
       fedlab list --floors --tflops 40
@@ -64,7 +64,7 @@ def list_items(args: argparse.Namespace) -> None:
     if args.floors or args.write:
         computing.show_floors(args, tables.console())
     else:
-        tables.console().print(tables.table(args.pattern))
+        tables.console().print(tables.table(args.pattern, args.name))
 
 
 def compute_runs(args: argparse.Namespace) -> None:
@@ -236,6 +236,7 @@ def parser() -> tuple[argparse.ArgumentParser, Collection[str]]:
     sub = command("list", list_items)
     words = f"{pattern['help']}; or {', '.join(tables.REGISTERS)}"
     sub.add_argument("pattern", nargs="?", default="*", **pattern | {"help": words}).complete = by_name
+    sub.add_argument("name", nargs="?", metavar="NAME", help="of an algorithm or a model: its options")
     computing.list_arguments(sub)
 
     sub = command("compute", compute_runs)

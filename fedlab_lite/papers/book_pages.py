@@ -133,12 +133,27 @@ def _entries(module: str, names: Iterable[str]) -> list[str]:
         kind = "autoclass" if inspect.isclass(value) else "autofunction"
         lines += [f"## {name}", "", "```{eval-rst}", f".. {kind}:: {module}.{name}{_hyper_parameters(value)}"]
         lines += ["   :members:"] if kind == "autoclass" and not issubclass(value, tuple) else []
-        lines += ["```", ""]
+        lines += ["```", "", *_options(value)]
     return lines
+
+
+def _is_algorithm(value: Any) -> bool:
+    return inspect.isclass(value) and issubclass(value, fl.Algorithm)
+
+
+def _options(value: Any) -> list[str]:
+    """A table of the hyper-parameters of an algorithm's class; empty for others."""
+    if not _is_algorithm(value):
+        return []
+    words, known = fl.algorithms.option_words(value), dataclasses.fields(value)
+    rows = [
+        f"| `{field.name}` | `{field.default!r}` | {markdown(words[field.name])} |" for field in known if field.init
+    ]
+    return ["| option | default | what it is |", "| --- | --- | --- |", *rows, ""]
 
 
 def _hyper_parameters(value: Any) -> str:
     """The signature of an algorithm's class, from its fields; empty for others, which Python tells itself."""
-    if not (inspect.isclass(value) and issubclass(value, fl.Algorithm)):
+    if not _is_algorithm(value):
         return ""
     return f"({', '.join(f'{field.name}={field.default!r}' for field in dataclasses.fields(value) if field.init)})"

@@ -134,6 +134,7 @@ def test_the_reference_has_every_public_name(tmp_path):
     assert ":: fedlab_lite.engine.train\n" not in text["engine"]  # once only
     assert ":: fedlab_lite.engine.local_train\n" in text["engine"]
     assert "autoclass:: fedlab_lite.algorithms.FedAvg(lr=" in text["algorithms"]
+    assert "| `rho` | `0.01` | rho, penalty on theta_i - theta |" in text["algorithms"]
 
 
 def test_parts_are_the_course_and_the_papers_that_have_notebooks(checkout):
