@@ -215,7 +215,9 @@ def test_methods_are_compared_at_one_moment():
     runs["local"] = run_of("local")  # it does not mix
     assert compare(runs, "deprl", "local", moment="mixed").comparisons[0].difference == pytest.approx(0)
     del runs["dpsgd"].metrics["accuracy_mixed"]
-    assert compare(runs, "deprl", "dpsgd", moment="mixed").reason.startswith("accuracy after mixing of D-PSGD was not measured")
+    assert compare(runs, "deprl", "dpsgd", moment="mixed").reason.startswith(
+        "accuracy after mixing of D-PSGD was not measured"
+    )
 
 
 def test_names_that_did_not_run():
