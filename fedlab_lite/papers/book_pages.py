@@ -131,9 +131,15 @@ def _entries(module: str, names: Iterable[str]) -> list[str]:
     for name in names:
         value = getattr(importlib.import_module(module), name)
         kind = "autoclass" if inspect.isclass(value) else "autofunction"
-        lines += [f"## {name}", "", "```{eval-rst}", f".. {kind}:: {module}.{name}{_hyper_parameters(value)}"]
+        lines += [
+            f"## {name}",
+            "",
+            *_options(value),
+            "```{eval-rst}",
+            f".. {kind}:: {module}.{name}{_hyper_parameters(value)}",
+        ]
         lines += ["   :members:"] if kind == "autoclass" and not issubclass(value, tuple) else []
-        lines += ["```", "", *_options(value)]
+        lines += ["```", ""]
     return lines
 
 

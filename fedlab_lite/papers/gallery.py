@@ -39,7 +39,7 @@ def _figure(item: Item, result: Result) -> str:
         picture = "<p>No picture: the notebook stopped before it was drawn.</p>"
     changed = changes(result).removesuffix(": ")
     said = f"<b>{html(result['word'])}</b> at <code>{result['preset']}</code>: {html(result['reason'])}."
-    opened = f"The notebook as it ran, for <code>fedlab lab</code>: <code>{rendered}</code>"
+    opened = f"The notebook as it ran (open it in <code>fedlab lab</code>): <code>{rendered}</code>"
     return (
         f"<figure>\n<h2>{html(' '.join(filter(None, (f'{name}, {where}', changed))))}</h2>\n{picture}\n"
         f"<figcaption>{html(what[:1].upper() + what[1:])}.<br>{said}<br>{opened}</figcaption>\n</figure>"

@@ -26,7 +26,12 @@ METRICS = {
     **{"accuracy_trained": "accuracy after local training", "loss_own": "loss of own models"},
     **{"size_mb": "size (MB)", "params_mb": "parameters (MB)", "outputs_kb": "outputs (kB)"},
     **{"parameter_order": "growth of parameters with depth", "time_ratio": "times as slow"},
-    **{"memory_ratio": "times as much memory"},
+    **{"memory_ratio": "times as much memory", "num_devices": "devices", "bytes_up": "bytes up"},
+    **{"falls_inside_percent": "falls inside (%)", "falls_outside_percent": "falls outside (%)"},
+    **{"less_than_fedavg_percent": "less than FedAvg (%)", "consensus_error": "consensus error"},
+    **{"largest_increase": "largest increase", "resnet_to_deq_1": "ResNet to the level of the DEQ"},
+    **{"to_accuracy": "to an accuracy", "fedreco_vr": "FedReCo, variance reduction", "one_step": "one step"},
+    **{"fixed_point": "fixed point", "mb": "MB", "kl": "KL divergence"},
     **{"accuracy_difference": "DEQ-MLP's accuracy minus MLP's (points)"},
 }
 MOMENTS = {"mixed": "after mixing", "trained": "after local training"}  # of a round, at which a method is judged
@@ -46,6 +51,19 @@ def plain_name(text: str) -> str:
     if text == text.lower() and re.fullmatch(r"[\w./]+", text):
         return _named(text)
     return _KEY.sub(lambda match: _named(match[0]), text)
+
+
+def plain_key(key: str) -> str:
+    """The display name of a metric's key, whose parts may be words: the last part, and the others in brackets.
+
+    >>> plain_key("iid/rounds 75%/deq_1"), plain_key("falls_inside_percent/1-class, drawn"), plain_key("fedavg")
+    ('DEQ, 1 (iid, rounds 75%)', '1-class, drawn (falls inside (%))', 'FedAvg')
+    """
+    if re.fullmatch(r"[\w./]+", key) or "/" not in key or not re.fullmatch(r"[\w./ ,()%'=+-]+", key):
+        return plain_name(key)
+    *others, last = key.split("/")
+    run, comma, rest = last.partition(", ")
+    return f"{RUNS.get(run) or plain_name(run)}{comma}{plain_name(rest)} ({', '.join(map(plain_name, others))})"
 
 
 def _named(key: str) -> str:

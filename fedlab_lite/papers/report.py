@@ -7,7 +7,7 @@ from typing import Any
 from fedlab_lite.papers import floors, notebooks, results
 from fedlab_lite.papers import presets as papers
 from fedlab_lite.papers.first_cells import changes, verdict_of
-from fedlab_lite.papers.names import MOMENTS, plain_name
+from fedlab_lite.papers.names import MOMENTS, plain_key, plain_name
 from fedlab_lite.papers.presets import Item, title
 from fedlab_lite.papers.scope import WORDS
 from fedlab_lite.papers.variants import given
@@ -204,7 +204,7 @@ def _beside(result: Result) -> list[str]:
 
 
 def _numbers_table(result: Result) -> list[str]:
-    rows = [(plain_name(name), ours, published) for name, ours, published in numbers(result)]
+    rows = [(plain_key(name), ours, published) for name, ours, published in numbers(result)]
     constant = [value for value in result["constant_answer"].values() if value is not None]
     if constant:
         low, high = _number(min(constant)), _number(max(constant))

@@ -160,7 +160,7 @@ def test_nothing_in_a_result_or_a_label_reaches_the_terminal_as_a_command(folder
     assert main(["list", "datasets"]) == 0
     assert main(["data", "check", "\x1b[2J"]) == 2
     assert main(["run", "\x1b[2J"]) == 2
-    for arguments in (["report", "\x1b[2J"], ["data", "\x1b[2J"]):
+    for arguments in (["report", "*", "\x1b[2J"], ["data", "\x1b[2J"]):
         with pytest.raises(SystemExit):
             main(arguments)
     x = np.arange(8.0).reshape(4, 2) * 1e5
