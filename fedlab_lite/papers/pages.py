@@ -1,6 +1,7 @@
 """The generated files of a checkout, wholly or in part: pages of results, tables of READMEs, notebooks' first cells."""
 
 import json
+import re
 from pathlib import Path
 
 from fedlab_lite.papers import first_cells, gallery, notebooks, report, results
@@ -10,10 +11,15 @@ from fedlab_lite.papers.presets import Item
 from fedlab_lite.papers.report import Result
 from fedlab_lite.util import InputError, files
 
+# A preset's row in a notebook's first cell: what stands before its time, the time, what is added to it, the hardware.
+_ROW = re.compile(r"^(\| (quick|laptop) \|.*\| )([^|,\n]+)((?:,[^|\n]*)? \|[^|\n]*\|)$", re.MULTILINE)
+
 
 def _with_result(file: Path, item: Item, result: Result | None) -> str:
+    """The notebook with its committed result, and with the times that `fedlab list` shows, in its first cell."""
     content = files.read_notebook(file)
     text = refresh(notebooks.source(content["cells"][0]), "result", first_cells.committed(item, result))
+    text = _ROW.sub(lambda row: f"{row[1]}{report.time_of(item, row[2])}{row[4]}", text)
     content["cells"][0]["source"] = text.splitlines(keepends=True)
     return json.dumps(content, indent=1, ensure_ascii=False) + "\n"
 

@@ -57,11 +57,18 @@ def numbers(result: Result) -> list[tuple[str, str, str]]:
 
 
 def duration(minutes: float | None) -> str:
+    """Minutes in words.
+
+    >>> [duration(minutes) for minutes in (0.7, 11, 120, 203, 900, None)]
+    ['42 s', '11 min', '2 h', '3.4 h', '15 h', 'not counted']
+    """
     if minutes is None:
         return "not counted"
     if minutes < 1:
         return f"{60 * minutes:.0f} s"
-    return f"{minutes:.0f} min" if minutes < 120 else f"{minutes / 60:.0f} h"
+    if minutes < 120:
+        return f"{minutes:.0f} min"
+    return f"{minutes / 60:.1f}".removesuffix(".0") + " h" if minutes < 600 else f"{minutes / 60:.0f} h"
 
 
 def time_of(item: Item, preset: str) -> str:
