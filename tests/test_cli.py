@@ -287,7 +287,7 @@ def test_report_write_refreshes_what_is_generated(checkout, capsys):
     title = {"cell_type": "markdown", "metadata": {}, "source": ["# T\n<!-- result:begin -->\n<!-- result:end -->\n"]}
     typed = ["preset: str = 'quick'\n", "num_rounds: int | None = None\n"]
     parameters = {"cell_type": "code", "metadata": {"tags": ["parameters"]}, "source": typed}
-    empty = {"metadata": {}, "cells": [title, parameters]}
+    empty = {"cells": [title, parameters], "metadata": {}, "nbformat": 4, "nbformat_minor": 5}
     for item in papers.items(of=papers.ALL):
         file = checkout / "notebooks" / item.paper / f"{item.stem}.ipynb"
         file.parent.mkdir(exist_ok=True)
