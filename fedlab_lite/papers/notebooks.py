@@ -195,7 +195,7 @@ def render(item: Item, preset: str, values: Mapping[str, Any]) -> Path:
         result = results.read_result(results.of_run(item, preset))
     except papermill.PapermillExecutionError as error:
         if "claim" in presets.item(*item):  # a lesson of the course has none
-            results.save_failure(item, preset, values, f"{error.ename}: {error.evalue.partition(chr(10))[0]}")
+            results.save_failure(item, preset, values, f"{error.ename}: {_first_line(error.evalue)}")
         if error.ename == MissingDataError.__name__:
             raise MissingDataError(error.evalue) from error
         raise NotebookFailed(f"{item} failed: {error.ename}: {error.evalue}\nwhere it stopped: {output}") from error
@@ -208,6 +208,11 @@ def render(item: Item, preset: str, values: Mapping[str, Any]) -> Path:
         for name, value in before.items():
             os.environ.pop(name) if value is None else os.environ.update({name: value})
     return output
+
+
+def _first_line(error: object) -> str:
+    """The first line of a message, without the words that announce those that follow."""
+    return str(error).partition("\n")[0].removesuffix(" Ways to get it:")
 
 
 def listing(*functions: Any):
@@ -238,6 +243,5 @@ def produce(item: Item, preset: str, values: Mapping[str, Any], **options: Any) 
             raise
         if switched_on("FEDLAB_COMMIT"):
             results.mark_stale(item)
-        first, *_ = str(error).splitlines()
-        raise NotStoredError(f"{item}: {first.removesuffix(' Ways to get it:')}") from error
+        raise NotStoredError(f"{item}: {_first_line(error)}") from error
     return f"{item}  {preset}  {time.monotonic() - began:.1f} s  {data_of(item, preset, run_values)}{output}"
