@@ -30,7 +30,7 @@ from fedlab_lite.papers import (
     tables,
     variants,
 )
-from fedlab_lite.util import FedlabError, InputError, NotStoredError, choose, files, progress
+from fedlab_lite.util import FedlabError, NotStoredError, choose, files, progress
 from fedlab_lite.util.text import say
 
 EXTRAS = {  # package that is imported on use -> the extra that installs it
@@ -56,7 +56,7 @@ def list_items(args: argparse.Namespace) -> None:
       fedlab list
       fedlab list tab0
       fedlab list 'fedeq/fig*'
-      fedlab list algorithms
+      fedlab list algorithms fedeq
       fedlab list models
       fedlab list datasets
       fedlab list --floors --tflops 40
@@ -64,7 +64,7 @@ def list_items(args: argparse.Namespace) -> None:
     if args.floors or args.write:
         computing.show_floors(args, tables.console())
     else:
-        tables.console().print(tables.table(args.pattern))
+        tables.console().print(tables.table(args.pattern, args.name))
 
 
 def compute_runs(args: argparse.Namespace) -> None:
@@ -91,7 +91,7 @@ def compute_runs(args: argparse.Namespace) -> None:
 
 
 def manage_runs(args: argparse.Namespace) -> None:
-    """Add runs of another machine (`compute --pack`) to the store; or remove what no figure needs, after a question.
+    """Add runs of another machine (`compute --pack`) to the store; or remove what is not needed, after a question.
 
     examples:
       fedlab runs merge runs.zip runs-2.zip
@@ -120,38 +120,36 @@ def run_notebooks(args: argparse.Namespace) -> int:
         waiting, shown = cluster.distribute(jobs, args.jobs, args.dask, **_options(args)), None
     else:  # each job has its own progress bars
         waiting, shown = (partial(notebooks.produce, *job, **_options(args)) for job in cluster.one_by_one(jobs)), False
-    worst = 0
+    worst = skipped = 0
     with progress.progress_bar("notebooks", len(jobs), shown, "done") as tick:
         for done, finish in enumerate(waiting, start=1):
             try:
                 say(f"[{done}/{len(jobs)}] {finish()}")
             except NotStoredError as error:
+                skipped += 1
                 say(f"[{done}/{len(jobs)}] skipped: {error}")
             except (notebooks.NotebookFailed, FedlabError) as error:  # the other notebooks may still succeed
                 worst = max(worst, 1 if isinstance(error, notebooks.NotebookFailed) else 2)
                 say(f"[{done}/{len(jobs)}] error: {error}", error=True)
             tick(1)
+    if skipped == len(jobs):
+        say("nothing was drawn: each notebook lacks stored runs or data; without --stored its runs are trained")
     return worst
 
 
 def show_report(args: argparse.Namespace) -> None:
-    """Print one line per claim: its verdict and the reason. Own results are shown instead of committed ones.
+    """Print one line per claim: its verdict and the reason. Own runs follow the committed results.
 
     examples:
       fedlab report
+      fedlab report fedeq
       fedlab report --full
       fedlab report --write
     """
     if args.write:
         say(*pages.write())
         return
-    found = results.drafts()
-    if not args.drafts:
-        found = results.committed() | found  # this machine's own results take precedence over committed ones
-    if not found:
-        advice = files.or_clone("`fedlab run --headline` makes some")
-        raise InputError(f"no results in {files.drafts_dir()} yet; {advice}")
-    say(*report.lines(found, args.full))
+    say(*report.printed(args.pattern, own=args.drafts, full=args.full))
     if own := results.drafts():
         say(f"open {gallery.write_page(own)}")
 
@@ -238,6 +236,7 @@ def parser() -> tuple[argparse.ArgumentParser, Collection[str]]:
     sub = command("list", list_items)
     words = f"{pattern['help']}; or {', '.join(tables.REGISTERS)}"
     sub.add_argument("pattern", nargs="?", default="*", **pattern | {"help": words}).complete = by_name
+    sub.add_argument("name", nargs="?", metavar="NAME", help="of an algorithm or a model: its options")
     computing.list_arguments(sub)
 
     sub = command("compute", compute_runs)
@@ -258,6 +257,7 @@ def parser() -> tuple[argparse.ArgumentParser, Collection[str]]:
     sub.add_argument("--dask", metavar="ADDRESS", help="run on the Dask cluster with the scheduler at this address")
 
     sub = command("report", show_report)
+    sub.add_argument("pattern", nargs="?", default="*", **pattern).complete = by_name
     sub.add_argument("--full", action="store_true", help="print all numbers too, ours / published")
     sub.add_argument("--drafts", action="store_true", help="only own runs")
     sub.add_argument("--write", action="store_true", help="update READMEs, results pages and notebooks")

@@ -17,7 +17,7 @@ from helpers import recorded
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from fedlab_lite.algorithms import ALGORITHMS
+from fedlab_lite.algorithms import ALGORITHMS, algorithm_options, option_words
 from fedlab_lite.cli import EXTRAS, main
 from fedlab_lite.data import DATASETS
 from fedlab_lite.nn import MODELS
@@ -103,6 +103,29 @@ def test_list_shows_what_settings_can_name(register, names, words, capsys):
     rows = [line.split("│")[1].strip() for line in out.splitlines() if line.startswith("│")]
     assert [name for name in rows if name] == list(names)  # a wrapped line has none
     assert words in out
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_every_hyper_parameter_is_explained(name):
+    assert [option for option in algorithm_options(name) if not option_words(ALGORITHMS[name])[option]] == []
+
+
+def test_list_shows_the_options_of_a_name(capsys):
+    assert main(["list", "algorithms", "fedeq"]) == 0
+    (rho,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("│ rho ")]
+    assert [cell.strip() for cell in rho.split("│")[2:5]] == [
+        "0.01",
+        "float, above 0",
+        "rho, penalty on theta_i - theta",
+    ]
+    assert main(["list", "models", "dnn_wide"]) == 0
+    assert "(1024, 512, 256, 128, 128)" in capsys.readouterr().out
+    for arguments, words in (
+        (["algorithms", "fedq"], "did you mean 'fedeq'"),
+        (["datasets", "digits"], "not datasets"),
+    ):
+        assert main(["list", *arguments]) == 2
+        assert words in capsys.readouterr().err
 
 
 def test_the_name_of_a_register_is_no_pattern(capsys):
@@ -241,15 +264,15 @@ def test_report_is_a_line_a_claim(capsys):
         assert part in out
 
 
-def test_own_runs_stand_before_what_is_committed(capsys):
+def test_own_runs_stand_after_what_is_committed(capsys):
     write_result()
     write_result(
         preset="quick", folder=files.drafts_dir() / "quick", outcome="undecided", word="undecided", reason="too few"
     )
     assert main(["report"]) == 0
-    out = capsys.readouterr().out
-    assert "undecided" in out
-    assert "agrees here" not in out
+    committed, own = (line for line in capsys.readouterr().out.splitlines() if "fedeq/" in line)
+    assert "agrees here" in committed
+    assert "own run: too few" in own
     assert main(["report", "--drafts"]) == 0
     assert len([line for line in capsys.readouterr().out.splitlines() if "fedeq/" in line]) == 1
 
@@ -488,7 +511,9 @@ def test_what_may_not_train_leaves_out_what_it_cannot_draw(checkout, monkeypatch
     assert main(["run", "fedeq/fig04", "--stored", "-p", "num_rounds", "3"]) == 0
     assert "skipped: fedeq/fig04_mlp_vs_deq_mlp: " in capsys.readouterr().out
     assert main(["run", "fedeq/fig10", "--stored"]) == 0
-    assert "trains in its own cells, so its runs are not stored" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "trains in its own cells, so its runs are not stored" in out
+    assert out.splitlines()[-1].startswith("nothing was drawn: each notebook lacks stored runs or data")
     monkeypatch.setattr(notebooks, "compute", lambda *args, **options: 0)
     write_notebook(body="from fedlab_lite.util import MissingDataError\nraise MissingDataError('no cifar10\\nget it')")
     assert main(["run", "fedeq/fig04", "--stored"]) == 0

@@ -3,6 +3,8 @@
 `ALGORITHMS` is the register: a new algorithm adds its line there.
 """
 
+import inspect
+import re
 from dataclasses import fields
 from typing import Any
 
@@ -70,6 +72,19 @@ def algorithm_defaults(name: str) -> dict[str, Any]:
     """The default values of an algorithm's hyper-parameters."""
     options = algorithm_options(name)
     return {field.name: field.default for field in fields(ALGORITHMS[name]) if field.name in options}
+
+
+def option_words(kind: type[Algorithm]) -> dict[str, str]:
+    """What each hyper-parameter is, by name: the comments of the fields in the source.
+
+    >>> option_words(FeDEQ)["rho"], option_words(FeDEQ)["batch_size"]
+    ('rho, penalty on theta_i - theta', 'rows per local step')
+    """
+    found: dict[str, str] = {}
+    for base in reversed(kind.__mro__):
+        if issubclass(base, Algorithm):
+            found |= dict(re.findall(r"^    (\w+): (?!ClassVar).+?  # (.+)$", inspect.getsource(base), re.MULTILINE))
+    return {field.name: found.get(field.name, "") for field in fields(kind)}
 
 
 def make_algorithm(name: str, **options) -> Algorithm:

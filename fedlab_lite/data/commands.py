@@ -89,7 +89,7 @@ def _show(what: object, pool: Pool) -> None:
 
 
 def data_import(args: argparse.Namespace) -> None:
-    names = ("label", "owner", "split", "drop", "test_fraction", "size", "pixel_range", "standardise")
+    names = ("label", "owner", "split", "drop", "test_fraction", "size", "pixel_range", "standardise", "overwrite")
     options = {name: getattr(args, name) for name in names}
     path, pool, said = importing.import_data(Path(args.name), args.output, **options)
     _show(path, pool)
@@ -133,3 +133,4 @@ def add_arguments(sub: argparse.ArgumentParser) -> None:
     group.add_argument("--range", **limits, help="black and white of the pixels: networks see them as 0 and 1")
     whole = "columns of a table: networks see them with mean 0 and deviation 1"
     group.add_argument("--standardise", action="store_true", help=whole)
+    group.add_argument("--overwrite", action="store_true", help="replace the file that is to be written")

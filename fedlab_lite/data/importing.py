@@ -42,6 +42,7 @@ def import_data(
     size: tuple[int, int] | None = None,
     pixel_range: Range | None = None,
     standardise: bool = False,
+    overwrite: bool = False,
 ) -> Imported:
     """Make the data set `output` from a table, a folder of pictures, or arrays, and say what was done.
 
@@ -58,6 +59,7 @@ def import_data(
       size: height and width, to which pictures are resized.
       pixel_range: the numbers for black and white, which networks see as 0 and 1. None: by type, see `ranges`.
       standardise: whether networks see the columns with mean 0 and deviation 1, over the training rows.
+      overwrite: whether to replace the file `output`.
 
     Raises: `InputError`, which lists all problems, and `OutputError`.
 
@@ -71,7 +73,7 @@ def import_data(
       (('n', 'y'), (8, 2), [1, 0], '2 features: a, b')
     """
     output = output or npz.own_file(stem_of(source.absolute()))
-    _check_output(output)
+    _check_output(output, overwrite)
     if leaf := leaf_files(source):
         columns, said = read_leaf(leaf)
     elif source.is_dir():
@@ -107,8 +109,8 @@ def import_data(
     return Imported(output, pool, said)
 
 
-def _check_output(output: Path) -> None:
-    """Raise `InputError` where the file exists, or has a name that no data set can have."""
+def _check_output(output: Path, overwrite: bool) -> None:
+    """Raise `InputError` where a file exists that may not be replaced, or for a name that no data set can have."""
     if output.suffix != ".npz":
         raise InputError(f"{output}: a data set is a file <name>.npz; choose an --output with this ending")
     if not re.fullmatch(r"[^\W_][\w-]{0,99}", output.stem):
@@ -118,8 +120,8 @@ def _check_output(output: Path) -> None:
         raise InputError(
             f"{output.stem} is the name of embedded data; choose another --output, such as my_{output.name}"
         )
-    if output.exists() or output.is_symlink():
-        raise InputError(f"{output} exists already; move it away, or choose another --output")
+    if (output.exists() or output.is_symlink()) and not (overwrite and output.is_file()):
+        raise InputError(f"{output} exists already; choose another --output, or replace a file with --overwrite")
 
 
 def _number(columns: Arrays, said: list[str]) -> None:

@@ -5,6 +5,7 @@ A bare name is accepted if only one of these exists. If two exist, the error nam
 """
 
 from collections.abc import Callable
+from functools import partial
 
 from fedlab_lite.data import motion, npz, roles, sources, synthetic
 from fedlab_lite.data.pool import Pool
@@ -14,8 +15,8 @@ from fedlab_lite.util.errors import did_you_mean
 EMBEDDED: dict[str, Callable[..., Pool]] = {  # generated; they need no files
     "glyphs": synthetic.glyphs,
     "digits": synthetic.digits,
-    "textures": synthetic.textures,
-    "textures100": synthetic.textures,
+    "textures": partial(synthetic.textures, num_classes=10),
+    "textures100": partial(synthetic.textures, num_classes=100),
     "motion": motion.motion,
     "roles": roles.roles,
 }

@@ -23,7 +23,8 @@ from fedlab_lite.engine.history import History
 from fedlab_lite.engine.local import Batch, ClientData, fit_head, in_chunks, local_train
 from fedlab_lite.engine.privacy import epsilon_of, gaussian_noise_multiplier, noise_multiplier_for
 from fedlab_lite.engine.problem import Problem, RoundContext
-from fedlab_lite.engine.saved import SavedModel, load, save
+from fedlab_lite.engine.saved import load, save
+from fedlab_lite.engine.saved_model import SavedModel
 from fedlab_lite.engine.shown import mean_and_band
 from fedlab_lite.engine.task import NextCharacter, Task
 from fedlab_lite.engine.training import Plan, advance, place_problem, places, train

@@ -11,8 +11,6 @@ A saved model is a folder of two files. Nothing is pickled, so reading one canno
 import io
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -20,21 +18,18 @@ import jax
 import numpy as np
 
 import fedlab_lite
-from fedlab_lite.data import ranges
 from fedlab_lite.engine.algorithm import Algorithm, optimizers_of
 from fedlab_lite.engine.devices import to_host
 from fedlab_lite.engine.problem import Problem
+from fedlab_lite.engine.saved_model import SavedModel
 from fedlab_lite.nn import MODELS, Model
 from fedlab_lite.util import CorruptFileError, InputError, files, sha256_of_arrays
-from fedlab_lite.util.errors import did_you_mean
-from fedlab_lite.util.fields import Range, check_value, checks_arguments
+from fedlab_lite.util.fields import Range, checks_arguments
 from fedlab_lite.util.forms import check_form
 
 FORMAT = 1  # of the folder; a newer one is refused
-CHUNK = 1000  # rows per forward pass
 ABOUT, PARAMS = "model.json", "params.npz"
 PIXELS, AS_GIVEN = "divided by 255 in the network", "used as they are"
-UNSCALED = 50  # standard deviations, or times white: rows that hold more were not scaled
 RANGED = "scaled by `x_range` of their file: pass rows in the file's numbers through `scaled`"
 _FORM: dict[str, Any] = {"format": int, "package_version": str, "data": str, "algorithm": dict, "parts": {"": [str]}}
 _FORM |= {"network": {"name": str, "class": str, "options": dict}, "labels": {"number": int, "words": [str]}}
@@ -43,7 +38,13 @@ _FORM |= {"inputs": {"shape": [int], "dtype": str, "scaling": str}, "clients": {
 
 @checks_arguments
 def save(
-    folder: str | Path, problem: Problem, algorithm: Algorithm, state: dict, *, seed: Annotated[int, Range(0)] = 0
+    folder: str | Path,
+    problem: Problem,
+    algorithm: Algorithm,
+    state: dict,
+    *,
+    seed: Annotated[int, Range(0)] = 0,
+    overwrite: bool = False,
 ) -> Path:
     """Save the models that the clients are judged with in a new folder; `load` reads them.
 
@@ -52,10 +53,11 @@ def save(
     Args:
       state: as `train` and `final_state` return it, its leaves stacked over seeds.
       seed: the place of the seed whose models are saved.
+      overwrite: whether to replace a model that was saved in this folder.
 
     Raises:
-      InputError: for a folder that is not empty, and for a task that is no classification. Also for an algorithm that
-        answers with more than parameters, such as kNN-Per.
+      InputError: for a folder that is not empty, for a task that is no classification, and for models of a training
+        that diverged. Also for an algorithm that answers with more than parameters, such as kNN-Per.
       OutputError: where the folder cannot be written.
 
     Example:
@@ -103,10 +105,14 @@ def save(
     about = json.loads(json.dumps(about))  # as it is read
     if _fitted(about, arrays, model) is None:
         raise wrong
+    if broken := next((path for path, array in arrays.items() if not np.isfinite(array).all()), ""):
+        advice = "train again with a smaller step size, or save another seed"
+        raise InputError(f"the training of seed {seed} diverged: {broken} holds NaN or infinity; {advice}")
     buffer = io.BytesIO()
     np.savez_compressed(buffer, **arrays)
     text = json.dumps(about | {"checksum": _checksum(about, arrays)}, indent=2, ensure_ascii=False)
-    return files.write_folder(Path(folder), {ABOUT: f"{text}\n".encode(), PARAMS: buffer.getvalue()})
+    contents = {ABOUT: f"{text}\n".encode(), PARAMS: buffer.getvalue()}
+    return files.write_folder(Path(folder), contents, replace=overwrite)
 
 
 def _parts(problem: Problem, algorithm: Algorithm, state: dict) -> dict[str, dict]:
@@ -149,99 +155,6 @@ def _fitted(about: Mapping[str, Any], arrays: Mapping[str, np.ndarray], model: M
 
 def _checksum(about: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> str:
     return sha256_of_arrays(dict(sorted(arrays.items())), json.dumps(about, sort_keys=True).encode())
-
-
-@dataclass(frozen=True, eq=False)
-class SavedModel:
-    """Models that `load` has read: `predict` and `probabilities` of rows like those that they were trained on."""
-
-    model: Model
-    params: dict[str, dict]  # 'own' (leaves [clients, ...]), 'shared' and 'global'
-    about: dict[str, Any]  # the content of `model.json`
-
-    def __repr__(self) -> str:
-        about = f"rows of shape {self.model.input_shape}, {self.model.num_classes} classes, clients {self._known()}"
-        return f"SavedModel({self.about['algorithm']['name']}, {self.model.name}: {about})"
-
-    @property
-    def client_names(self) -> tuple[str, ...]:
-        return tuple(self.about["clients"]["names"])
-
-    def predict(self, x: Any, client: int | str | None = None) -> np.ndarray:
-        """The label of each row of `x [n, ...]`: its word where the data had words, else its number.
-
-        Args and errors: as `probabilities`.
-        """
-        labels, words = self.probabilities(x, client).argmax(-1), self.about["labels"]["words"]
-        return np.array(words)[labels] if words else labels
-
-    def scaled(self, x: Any) -> np.ndarray:
-        """The rows `x [n, ...]`, in the numbers of the data's file, as `predict` takes them; see `like_training`."""
-        x, inputs = np.asarray(x), self.about["inputs"]
-        if "range" not in inputs:
-            return x
-        return ranges.like_training(x, self.model.input_shape, inputs["range"], inputs["dtype"])
-
-    def probabilities(self, x: Any, client: int | str | None = None) -> np.ndarray:
-        """The probability of each class for each row of `x [n, ...]`: `[n, classes]`, for text `[n, length, classes]`.
-
-        Args:
-          x: rows as in training. Pixels are uint8 where they were uint8 there; the network scales them. Where the file
-            had an `x_range`, new rows go through `scaled` first.
-          client: whose model answers: a client's number, or its name as text. None: the model that all share.
-
-        Raises: `InputError` for rows of another shape or type, for an unknown client, and for no client where each has
-          a model of its own.
-        """
-        params, x = self._params(client), self._rows(x)
-        starts = range(0, len(x), CHUNK)
-        return np.concatenate([np.asarray(_answer(self.model, params, x[i : i + CHUNK])) for i in starts])
-
-    def _params(self, client: int | str | None) -> dict:
-        """The parameters of a client's model, or of the shared one."""
-        number, names = self.about["clients"]["number"], self.client_names
-        if client is None:
-            if "own" in self.params and "global" not in self.params:
-                who = f"each client of {self.about['algorithm']['name']} has a model of its own"
-                raise InputError(f"{who}; say whose with client=..., one of {self._known()}")
-            return self.params["global" if "own" in self.params else "shared"]
-        check_value("client", client, int | np.integer | str)
-        if isinstance(client, str):
-            if client not in names:
-                near = did_you_mean(client, names) or f" (known: {self._known()})"
-                raise InputError(f"unknown client {client!r}{near}")
-            client = names.index(client)
-        if not 0 <= client < number:
-            raise InputError(f"client is {client}, but the clients are 0 to {number - 1}")
-        own = jax.tree.map(lambda leaf: leaf[client], self.params.get("own", {}))
-        return self.params.get("shared", {}) | own
-
-    def _known(self) -> str:
-        """The clients as text: their names, or their numbers."""
-        number, names = self.about["clients"]["number"], self.client_names
-        return ", ".join([*names[:5], "..."][: len(names)]) if names else f"0 to {number - 1}"
-
-    def _rows(self, x: Any) -> np.ndarray:
-        """The rows in the type of the training rows."""
-        x, shape, dtype = np.asarray(x), self.model.input_shape, np.dtype(self.about["inputs"]["dtype"])
-        if x.ndim == 0 or x.shape[1:] != shape or len(x) == 0:
-            one = "; a single row is x[None]" if x.shape == shape else ""
-            raise InputError(f"x has shape {x.shape}, but a row has shape {shape}: pass one or more, `[n, ...]`{one}")
-        kinds = {"f": "fi"}.get(dtype.kind, dtype.kind)
-        if x.dtype.kind not in kinds or (dtype in ranges.WHITE and x.dtype != dtype):
-            how = f"{dtype}, {self.about['inputs']['scaling']}"
-            raise InputError(f"x is {x.dtype}, but the rows in training were {how}; convert x as those were")
-        if x.dtype.kind == "f" and not np.isfinite(x).all():
-            row = np.argwhere(~np.isfinite(x))[0, 0]
-            raise InputError(f"row {row} of x holds NaN or infinity; remove or repair it")
-        if "range" in self.about["inputs"] and x.dtype.kind == "f" and np.abs(x).max() > UNSCALED:
-            raise InputError(f"x holds {np.abs(x).max():g}, but rows were scaled in training; pass saved.scaled(x)")
-        return x.astype(dtype)
-
-
-@partial(jax.jit, static_argnums=0)
-def _answer(model: Model, params: dict, x: jax.Array) -> jax.Array:
-    return jax.nn.softmax(model.apply(params, x))
 
 
 def load(folder: str | Path, *, module: type | None = None) -> SavedModel:

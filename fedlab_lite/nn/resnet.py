@@ -61,7 +61,7 @@ def groups(width: int, counts: tuple[int, ...], *, projection: bool, rngs: nnx.R
 
 
 class ResNet(nnx.Module):
-    """The shared part of ResNet-14/20/34 as in FeDEQ's Table V: `[B, H, W, C] -> [B, 128]`.
+    """The shared part of ResNet-`depth` (14, 20, 34) as in FeDEQ's Table V: `[B, H, W, C] -> [B, 128]`.
 
     `family` selects the row of the table: 'femnist', 'cifar10' or 'cifar100' ('auto': by channels and classes).
     `width` is the stem's number of channels (a multiple of 8; 0: the table's).

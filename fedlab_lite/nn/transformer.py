@@ -163,9 +163,9 @@ class _Shared(nnx.Module):
 
 
 class Transformer(_Shared):
-    """The shared part of Transformer-`depth`: embedding and `depth` - 1 layers; 356,672 parameters at depth 8.
+    """The shared part of Transformer-`depth`: embedding and `depth` - 1 layers; the last layer is in the head.
 
-    `num_classes` is the vocabulary, `width` the embedding's length d.
+    It has 356,672 parameters at depth 8. `num_classes` is the vocabulary, `width` the embedding's length d.
 
     Example:
       >>> from fedlab_lite.nn import make_model

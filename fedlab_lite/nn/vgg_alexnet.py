@@ -218,10 +218,10 @@ class AlexNetSmall(_ConvNet):
 
 
 class DNN(_Network):
-    """The dense network of DePRL's Table 6, for HARBox: 900-512-256-128-64-5, 633,792 + 325 parameters.
+    """A dense network of DePRL, for HARBox, with the widths `hidden`: those of its Table 6, or of its code.
 
-    Its code has 900-1024-512-256-128-128-5 instead: 1,611,648 + 17,157 parameters, the second in the head of the code's
-    split.
+    The table has 900-512-256-128-64-5, 633,792 + 325 parameters. The code has 900-1024-512-256-128-128-5 (`dnn_wide`):
+    1,611,648 + 17,157 parameters, the second in the head of the code's split.
 
     Args:
       hidden: the widths of all dense layers except the last.

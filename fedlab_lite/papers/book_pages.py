@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import fedlab_lite as fl
-from fedlab_lite.papers import notebooks, presets, results
+from fedlab_lite.papers import first_cells, notebooks, presets, results
 from fedlab_lite.papers.presets import Item
 from fedlab_lite.papers.variants import told
 from fedlab_lite.util import InputError, files
@@ -36,7 +36,7 @@ def page(item: Item) -> dict[str, Any]:
         content["cells"][0]["source"] = _with_note(notebooks.source(content["cells"][0]), note)
     if not rendered and result:
         shown = f"The committed picture, made at `{result['preset']}`:\n\n![the result](../../figures/{item}.png)"
-        picture = {"cell_type": "markdown", "metadata": {}, "source": shown}
+        picture = {"cell_type": "markdown", "id": "committed-picture", "metadata": {}, "source": shown}
         saved = [n for n, cell in enumerate(content["cells"], start=1) if ".save_figure(" in notebooks.source(cell)]
         for place in saved[:1]:
             content["cells"].insert(place, picture)
@@ -51,7 +51,7 @@ def _rendered(item: Item) -> dict[str, Any] | None:
         if file.exists():
             found = files.read_notebook(file)
             if not found["metadata"].get("papermill", {}).get("exception"):
-                return found
+                return first_cells.moved(found, file.parent, item.notebook.parent)
     return None
 
 
@@ -131,14 +131,35 @@ def _entries(module: str, names: Iterable[str]) -> list[str]:
     for name in names:
         value = getattr(importlib.import_module(module), name)
         kind = "autoclass" if inspect.isclass(value) else "autofunction"
-        lines += [f"## {name}", "", "```{eval-rst}", f".. {kind}:: {module}.{name}{_hyper_parameters(value)}"]
+        lines += [
+            f"## {name}",
+            "",
+            *_options(value),
+            "```{eval-rst}",
+            f".. {kind}:: {module}.{name}{_hyper_parameters(value)}",
+        ]
         lines += ["   :members:"] if kind == "autoclass" and not issubclass(value, tuple) else []
         lines += ["```", ""]
     return lines
 
 
+def _is_algorithm(value: Any) -> bool:
+    return inspect.isclass(value) and issubclass(value, fl.Algorithm)
+
+
+def _options(value: Any) -> list[str]:
+    """A table of the hyper-parameters of an algorithm's class; empty for others."""
+    if not _is_algorithm(value):
+        return []
+    words, known = fl.algorithms.option_words(value), dataclasses.fields(value)
+    rows = [
+        f"| `{field.name}` | `{field.default!r}` | {markdown(words[field.name])} |" for field in known if field.init
+    ]
+    return ["| option | default | what it is |", "| --- | --- | --- |", *rows, ""]
+
+
 def _hyper_parameters(value: Any) -> str:
     """The signature of an algorithm's class, from its fields; empty for others, which Python tells itself."""
-    if not (inspect.isclass(value) and issubclass(value, fl.Algorithm)):
+    if not _is_algorithm(value):
         return ""
     return f"({', '.join(f'{field.name}={field.default!r}' for field in dataclasses.fields(value) if field.init)})"

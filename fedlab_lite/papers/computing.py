@@ -28,7 +28,7 @@ def compute_arguments(sub: argparse.ArgumentParser) -> None:
 
 
 def merge_arguments(sub: argparse.ArgumentParser) -> None:
-    sub.add_argument("action", choices=["merge", "prune"], help="what to do")
+    sub.add_argument("action", choices=["merge", "prune"], help=f"merge packs; or {pruning.OFFERED}")
     sub.add_argument("files", nargs="*", type=Path, metavar="FILE", help="merge: packs that `compute --pack` wrote")
     sub.add_argument("--dry-run", action="store_true", help="prune: list what could be removed, and remove nothing")
     sub.add_argument("--yes", action="store_true", help="prune: remove it without a question")

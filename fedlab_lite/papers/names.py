@@ -2,7 +2,7 @@
 
 import re
 
-from fedlab_lite.plots import look
+from fedlab_lite.plots import NETWORKS, look
 
 WORDS = {  # of the parts of a key
     **{"fashion": "Fashion-MNIST", "fmnist": "Fashion-MNIST", "cifar10": "CIFAR-10", "cifar100": "CIFAR-100"},
@@ -24,6 +24,14 @@ METRICS = {
     **{"accuracy_unseen": "accuracy of new clients", "accuracy_own": "accuracy of own models"},
     **{"accuracy_training": "training accuracy", "accuracy_mixed": "accuracy after mixing"},
     **{"accuracy_trained": "accuracy after local training", "loss_own": "loss of own models"},
+    **{"size_mb": "size (MB)", "params_mb": "parameters (MB)", "outputs_kb": "outputs (kB)"},
+    **{"parameter_order": "growth of parameters with depth", "time_ratio": "times as slow"},
+    **{"memory_ratio": "times as much memory", "num_devices": "devices", "bytes_up": "bytes up"},
+    **{"falls_inside_percent": "falls inside (%)", "falls_outside_percent": "falls outside (%)"},
+    **{"less_than_fedavg_percent": "less than FedAvg (%)", "consensus_error": "consensus error"},
+    **{"largest_increase": "largest increase", "resnet_to_deq_1": "ResNet to the level of the DEQ"},
+    **{"to_accuracy": "to an accuracy", "fedreco_vr": "FedReCo, variance reduction", "one_step": "one step"},
+    **{"fixed_point": "fixed point", "mb": "MB", "kl": "KL divergence"},
     **{"accuracy_difference": "DEQ-MLP's accuracy minus MLP's (points)"},
 }
 MOMENTS = {"mixed": "after mixing", "trained": "after local training"}  # of a round, at which a method is judged
@@ -37,12 +45,25 @@ def plain_name(text: str) -> str:
 
     >>> plain_name("motion_ring_0.3/deprl"), plain_name("loss of fmnist_2class_cnn/dec_fedavg at the end")
     ('DePRL (motion, ring, 0.3)', 'loss of DecFedAvg (Fashion-MNIST, 2 classes, CNN) at the end')
-    >>> plain_name("motion_ring_0.3/dpsgd/mixed")
-    'D-PSGD (motion, ring, 0.3), after mixing'
+    >>> plain_name("motion_ring_0.3/dpsgd/mixed"), plain_name("deq_resnet_s")
+    ('D-PSGD (motion, ring, 0.3), after mixing', 'DEQ-ResNet-S')
     """
     if text == text.lower() and re.fullmatch(r"[\w./]+", text):
         return _named(text)
     return _KEY.sub(lambda match: _named(match[0]), text)
+
+
+def plain_key(key: str) -> str:
+    """The display name of a metric's key, whose parts may be words: the last part, and the others in brackets.
+
+    >>> plain_key("iid/rounds 75%/deq_1"), plain_key("falls_inside_percent/1-class, drawn"), plain_key("fedavg")
+    ('DEQ, 1 (iid, rounds 75%)', '1-class, drawn (falls inside (%))', 'FedAvg')
+    """
+    if re.fullmatch(r"[\w./]+", key) or "/" not in key or not re.fullmatch(r"[\w./ ,()%'=+-]+", key):
+        return plain_name(key)
+    *others, last = key.split("/")
+    run, comma, rest = last.partition(", ")
+    return f"{RUNS.get(run) or plain_name(run)}{comma}{plain_name(rest)} ({', '.join(map(plain_name, others))})"
 
 
 def _named(key: str) -> str:
@@ -56,8 +77,8 @@ def _named(key: str) -> str:
 def _of(part: str) -> str:
     """The display name of one part of a key: an algorithm's label, a metric, or its tokens in words."""
     label = look(part)["label"]
-    if label != part or part in METRICS:
-        return METRICS.get(part, label)
+    if label != part or part in METRICS | NETWORKS:
+        return (METRICS | NETWORKS).get(part, label)
     tokens = part.split("_")
     if not any(token in WORDS for token in tokens):
         return part

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from fedlab_lite.data import which
 from fedlab_lite.engine import setup
-from fedlab_lite.papers import presets, results, variants
+from fedlab_lite.papers import first_cells, presets, results, variants
 from fedlab_lite.papers.presets import Item
 from fedlab_lite.runs import rule_of, runner
 from fedlab_lite.util import InputError, MissingDataError, NotStoredError, choose, files, progress
@@ -180,6 +180,7 @@ def render(item: Item, preset: str, values: Mapping[str, Any]) -> Path:
     batch = {"FEDLAB_BATCH": "1", "XLA_PYTHON_CLIENT_PREALLOCATE": "false", variants.CHANGED: json.dumps(own)}
     before = {name: os.environ.get(name) for name in batch}
     os.environ.update(batch)
+    result = None
     try:
         quiet = {"progress_bar": watched, "extra_arguments": ["--log-level=ERROR"]}  # of the kernel
 
@@ -191,18 +192,27 @@ def render(item: Item, preset: str, values: Mapping[str, Any]) -> Path:
 
         with ThreadPoolExecutor(1) as thread, waiting:  # in the main thread papermill would catch Ctrl-C
             thread.submit(execute).result()
+        result = results.read_result(results.of_run(item, preset))
     except papermill.PapermillExecutionError as error:
         if "claim" in presets.item(*item):  # a lesson of the course has none
-            results.save_failure(item, preset, values, f"{error.ename}: {error.evalue.partition(chr(10))[0]}")
+            results.save_failure(item, preset, values, f"{error.ename}: {_first_line(error.evalue)}")
         if error.ename == MissingDataError.__name__:
             raise MissingDataError(error.evalue) from error
         raise NotebookFailed(f"{item} failed: {error.ename}: {error.evalue}\nwhere it stopped: {output}") from error
     finally:
         if unfinished.exists():
-            unfinished.replace(output)
+            picture = results.of_run(item, preset).with_suffix(".png")
+            content = first_cells.as_run(files.read_notebook(unfinished), item, output.parent, result, picture)
+            files.write_atomic(output, f"{json.dumps(content, indent=1, ensure_ascii=False)}\n".encode())
+            unfinished.unlink()
         for name, value in before.items():
             os.environ.pop(name) if value is None else os.environ.update({name: value})
     return output
+
+
+def _first_line(error: object) -> str:
+    """The first line of a message, without the words that announce those that follow."""
+    return str(error).partition("\n")[0].removesuffix(" Ways to get it:")
 
 
 def listing(*functions: Any):
@@ -233,6 +243,5 @@ def produce(item: Item, preset: str, values: Mapping[str, Any], **options: Any) 
             raise
         if switched_on("FEDLAB_COMMIT"):
             results.mark_stale(item)
-        first, *_ = str(error).splitlines()
-        raise NotStoredError(f"{item}: {first}") from error
+        raise NotStoredError(f"{item}: {_first_line(error)}") from error
     return f"{item}  {preset}  {time.monotonic() - began:.1f} s  {data_of(item, preset, run_values)}{output}"

@@ -4,29 +4,22 @@ import json
 import re
 from pathlib import Path
 
-from fedlab_lite.papers import gallery, notebooks, report, results
+from fedlab_lite.papers import first_cells, gallery, notebooks, report, results
 from fedlab_lite.papers import presets as papers
+from fedlab_lite.papers.first_cells import refresh
 from fedlab_lite.papers.presets import Item
 from fedlab_lite.papers.report import Result
 from fedlab_lite.util import InputError, files
 
-
-def refresh(text: str, name: str, table: str) -> str:
-    """Replace the text between `<!-- name:begin -->` and `<!-- name:end -->` by the table.
-
-    >>> refresh("a<!-- t:begin -->old<!-- t:end -->b", "t", "new")
-    'a<!-- t:begin -->\\nnew\\n<!-- t:end -->b'
-    """
-    begin, end = f"<!-- {name}:begin -->", f"<!-- {name}:end -->"
-    pattern = re.compile(f"({re.escape(begin)}).*?({re.escape(end)})", re.DOTALL)
-    if len(pattern.findall(text)) != 1:
-        raise InputError(f"the text must have the lines {begin} and {end} exactly once; the table goes between them")
-    return pattern.sub(lambda match: f"{match[1]}\n{table}\n{match[2]}", text)
+# A preset's row in a notebook's first cell: what stands before its time, the time, what is added to it, the hardware.
+_ROW = re.compile(r"^(\| (quick|laptop) \|.*\| )([^|,\n]+)((?:,[^|\n]*)? \|[^|\n]*\|)$", re.MULTILINE)
 
 
 def _with_result(file: Path, item: Item, result: Result | None) -> str:
+    """The notebook with its committed result, and with the times that `fedlab list` shows, in its first cell."""
     content = files.read_notebook(file)
-    text = refresh(notebooks.source(content["cells"][0]), "result", report.first_cell(item, result))
+    text = refresh(notebooks.source(content["cells"][0]), "result", first_cells.committed(item, result))
+    text = _ROW.sub(lambda row: f"{row[1]}{report.time_of(item, row[2])}{row[4]}", text)
     content["cells"][0]["source"] = text.splitlines(keepends=True)
     return json.dumps(content, indent=1, ensure_ascii=False) + "\n"
 

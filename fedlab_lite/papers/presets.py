@@ -81,6 +81,12 @@ def item(paper: str, stem: str) -> dict[str, Any]:
     return table[stem]
 
 
+def title(item: Item) -> tuple[str, str]:
+    """An item's title in two parts: 'Figure 4' and the rest."""
+    where, _, what = load(item.paper)["items"][item.stem]["title"].partition(": ")
+    return where, what
+
+
 def headlines() -> list[Item]:
     """The most important item of each paper."""
     return [Item(paper, load(paper)["headline"]) for paper in PAPERS if "headline" in load(paper)]

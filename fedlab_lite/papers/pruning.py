@@ -2,12 +2,16 @@
 
 import argparse
 import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from fedlab_lite.papers import presets, results
-from fedlab_lite.util import files
+from fedlab_lite.runs import store
+from fedlab_lite.util import CorruptFileError, files
 from fedlab_lite.util.text import plain, say
 
+OFFERED = "prune what no committed figure needs, your own figures' runs too, if unchanged for an hour"
 IN_USE = 3600.0  # seconds since the last change within which a run may still be computed
 
 
@@ -33,11 +37,15 @@ def unneeded() -> dict[str, list[Path]]:
 def prune(args: argparse.Namespace) -> None:
     """List what is not needed, kind by kind, and remove it after a yes; nothing is removed with --dry-run."""
     files.sweep(files.runs_dir())
+    figures: dict[str, list[str]] = {}  # that this machine drew, by the runs behind them
+    for item, result in results.drafts().items():
+        for name in result.get("runs", ()):
+            figures.setdefault(name, []).append(str(item))
     for kind, found in unneeded().items():
         if not found:
             continue
         megabytes = sum(file.stat().st_size for file in found) / 1e6
-        say(*found, f"{len(found):,} {kind}: {megabytes:,.1f} MB")
+        say(*(f"{file}{_about(file, figures)}" for file in found), f"{len(found):,} {kind}: {megabytes:,.1f} MB")
         if not args.dry_run and (args.yes or _agreed(f"remove these {len(found):,} files?")):
             for file in found:
                 try:
@@ -45,7 +53,19 @@ def prune(args: argparse.Namespace) -> None:
                 except OSError as error:
                     raise files.cannot_write(file, error) from error
             say(f"removed {len(found):,} {kind}")
-    say(f"{files.runs_dir()} has been looked through")
+    say(f"{files.runs_dir()} has been looked through; what was changed within the last hour stays")
+
+
+def _about(file: Path, figures: Mapping[str, Sequence[str]]) -> str:
+    """What is known of the run that a file belongs to: algorithm, network, data, rounds, and this machine's figures."""
+    name = file.name.partition(".")[0]
+    known = []
+    with suppress(CorruptFileError):
+        if history := store.load_history(name):
+            known.append(repr(history))
+    own = ", ".join(figures.get(name, ()))
+    known += [f"own figure {own}"] if own else []
+    return f"  ({'; '.join(known)})" if known else ""
 
 
 def _agreed(question: str) -> bool:

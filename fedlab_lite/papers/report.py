@@ -6,17 +6,19 @@ from typing import Any
 
 from fedlab_lite.papers import floors, notebooks, results
 from fedlab_lite.papers import presets as papers
-from fedlab_lite.papers.names import MOMENTS, plain_name
-from fedlab_lite.papers.presets import Item
+from fedlab_lite.papers.first_cells import changes, verdict_of
+from fedlab_lite.papers.names import MOMENTS, plain_key, plain_name
+from fedlab_lite.papers.presets import Item, title
 from fedlab_lite.papers.scope import WORDS
-from fedlab_lite.papers.variants import given, told
-from fedlab_lite.util import files
+from fedlab_lite.papers.variants import given
+from fedlab_lite.util import InputError, files
 from fedlab_lite.util.text import code, markdown
 
 Result = dict[str, Any]
 PICTURE = "*The picture*: "  # the line of a notebook's first cell that describes its picture begins so
 FIELDS = {"train_size": "training rows", "test_size": "test rows", "num_clients": "clients", "num_rounds": "rounds"}
-FIELDS |= {"shared_size": "shared rows", "dataset": "data", "model": "network"}
+FIELDS |= {"shared_size": "shared rows", "dataset": "data", "model": "network", "validation_size": "validation rows"}
+TERMS = "[The terms](../../CONTRIBUTING.md#terms) explain *as claimed*, *asked*, *visible*, *reading* and *stand-in*."
 
 
 def _number(value) -> str:
@@ -54,33 +56,66 @@ def numbers(result: Result) -> list[tuple[str, str, str]]:
     return rows
 
 
-def title(item: Item) -> tuple[str, str]:
-    """An item's title in two parts: 'Figure 4' and the rest."""
-    where, _, what = papers.item(*item)["title"].partition(": ")
-    return where, what
-
-
 def duration(minutes: float | None) -> str:
+    """Minutes in words.
+
+    >>> [duration(minutes) for minutes in (0.7, 11, 120, 203, 900, None)]
+    ['42 s', '11 min', '2 h', '3.4 h', '15 h', 'not counted']
+    """
     if minutes is None:
         return "not counted"
     if minutes < 1:
         return f"{60 * minutes:.0f} s"
-    return f"{minutes:.0f} min" if minutes < 120 else f"{minutes / 60:.0f} h"
+    if minutes < 120:
+        return f"{minutes:.0f} min"
+    return f"{minutes / 60:.1f}".removesuffix(".0") + " h" if minutes < 600 else f"{minutes / 60:.0f} h"
+
+
+def time_of(item: Item, preset: str) -> str:
+    """The time of a notebook at a preset, with ≥ where it is a floor, which runs need at least."""
+    floor = papers.preset_table(*item, preset)["minutes"] is None
+    minutes = floors.minutes(item, preset)
+    return f"{'≥ ' if floor and minutes is not None else ''}{duration(minutes)}"
 
 
 # --- the terminal -------------------------------------------------------------------------------------------------
 
 
-def lines(found: Mapping[Item, Result], full: bool = False) -> list[str]:
-    """One line per claim: notebook, preset, verdict and reason; with `full` all numbers follow, ours / published.
+def printed(pattern: str = "*", *, own: bool = False, full: bool = False) -> list[str]:
+    """The lines of the results whose notebooks match: of the committed ones and of this machine's own, or of `own`.
+
+    Raises `InputError` if no notebook matches, or if there is no result.
+    """
+    items = papers.items(pattern)
+    committed, drafts = ({} if own else results.committed()), results.drafts()
+    if not (committed or drafts):
+        advice = files.or_clone("`fedlab run --headline` makes some")
+        raise InputError(f"no results in {files.drafts_dir()} yet; {advice}")
+    parts = [{k: v for k, v in found.items() if Item(v["paper"], v["item"]) in items} for found in (committed, drafts)]
+    if not any(parts):
+        raise InputError(f"no results of {pattern} yet; `fedlab run {pattern}` makes some")
+    return lines(*parts, full=full)
+
+
+def lines(found: Mapping[Item, Result], own: Mapping[Item, Result] | None = None, *, full: bool = False) -> list[str]:
+    """One line per result: notebook, preset, verdict and reason; with `full` all numbers follow, ours / published.
 
     A run with changed parameters has its own line, which says them.
+
+    Args:
+      own: results of this machine, which follow the committed ones of their notebooks and are marked.
     """
-    longest = max(len(f"{result['paper']}/{result['item']}") for result in found.values())
+    order = {item: place for place, item in enumerate(papers.items(of=papers.ALL))}
+    rows = [(result, "") for result in found.values()] + [
+        (result, "own run" if found else "") for result in (own or {}).values()
+    ]
+    rows.sort(key=lambda row: order[Item(row[0]["paper"], row[0]["item"])])
+    longest = max(len(f"{result['paper']}/{result['item']}") for result, _ in rows)
     said = []
-    for result in found.values():
+    for result, mark in rows:
         item = f"{result['paper']}/{result['item']}"
-        reason = f"{changes(result)}{result['reason']}"
+        words = " ".join(filter(None, (mark, changes(result).removesuffix(": "))))
+        reason = f"{words}: {result['reason']}" if words else result["reason"]
         said.append(f"{item:<{longest}}  {result['preset']:<6}  {result['word']:<12}  {reason}")
         if full:
             rows = numbers(result | {"shown": list(result["metrics"])})
@@ -88,28 +123,21 @@ def lines(found: Mapping[Item, Result], full: bool = False) -> list[str]:
     return said
 
 
-def changes(result: Result) -> str:
-    """The parameters that differ from the preset's, as the beginning of a sentence; empty where none does."""
-    changed = ", ".join(f"{name}={told(value)}" for name, value in result.get("changed", {}).items())
-    return f"with {changed}: " if changed else ""
-
-
 # --- pages --------------------------------------------------------------------------------------------------------
-
-
-def verdict_of(result: Result | None) -> str:
-    """The word, the scope and the reason in Markdown."""
-    if result is None:
-        return "**not yet run**"
-    stale = " (stale)" if result.get("stale") else ""
-    word, scope, preset = markdown(result["word"]), markdown(result["scope"]), code(result["preset"])
-    return f"**{word}**{stale} ({scope}, {preset}): {markdown(result['reason'])}"
 
 
 def claim_of(item: Item) -> str:
     """The paper's sentence, and where it stands."""
     about = papers.item(*item)
     return f"> “{about['quote']}” ({about['where']})"
+
+
+def outcome(result: Result | None) -> str:
+    """The word, the scope and the preset of a committed result in Markdown."""
+    if result is None:
+        return "not yet run"
+    stale = " (stale)" if result.get("stale") else ""
+    return markdown(f"{result['word']}{stale} ({result['scope']}, {result['preset']})")
 
 
 def caption(item: Item) -> str:
@@ -138,7 +166,13 @@ def page(paper: str, found: Mapping[Item, Result]) -> str:
     about, shared = papers.load(paper), groups(found)
     lines = [f"# {about['title']}", "", f"{about['authors']}. {papers.link(paper)}", ""]
     lines += ["Generated by `report --write` from the JSON files here. Ours: mean ± one standard error over seeds.", ""]
-    for item in papers.items(f"{paper}/*"):
+    items = papers.items(f"{paper}/*")
+    lines += [TERMS, "", "| item | what it shows | outcome |", "| --- | --- | --- |"]
+    for item in items:
+        where, what = title(item)
+        lines.append(f"| [{where}](#{anchor(item)}) | {what} | {outcome(found.get(item))} |")
+    lines.append("")
+    for item in items:
         where, what = title(item)
         result = found.get(item)
         lines += [f"## {where}: {what}", "", claim_of(item), "", f"{verdict_of(result)}.", ""]
@@ -149,6 +183,16 @@ def page(paper: str, found: Mapping[Item, Result]) -> str:
             lines += [f"Rests on the same runs as {', '.join(same)}.", ""] if same else []
         lines += [f"[notebook](../../notebooks/{paper}/{item.stem}.ipynb)", ""]
     return "\n".join(lines)
+
+
+def anchor(item: Item) -> str:
+    """The anchor that GitHub gives to the heading of an item on its page of results.
+
+    >>> anchor(Item("fedeq", "fig05_rho"))
+    'figure-5-what-the-penalty-rho-does-to-fedeqs-convergence-and-to-agreement'
+    """
+    heading = ": ".join(title(item)).lower().replace(" ", "-")
+    return "".join(letter for letter in heading if letter.isalnum() or letter in "-_")
 
 
 def _row(*cells: object) -> str:
@@ -167,14 +211,15 @@ def _beside(result: Result) -> list[str]:
 
 
 def _numbers_table(result: Result) -> list[str]:
-    rows = [_row(plain_name(name), ours, published) for name, ours, published in numbers(result)]
+    rows = [(plain_key(name), ours, published) for name, ours, published in numbers(result)]
     constant = [value for value in result["constant_answer"].values() if value is not None]
     if constant:
         low, high = _number(min(constant)), _number(max(constant))
-        rows.append(_row("majority baseline (%)", low if low == high else f"{low} to {high}", "–"))
+        rows.append(("majority baseline (%)", low if low == high else f"{low} to {high}", "–"))
     same = result["scope"] in ("counted", "paper")
-    head = f"| | ours | {'published' if same else 'paper, at its own size'} |"
-    return [head, "| --- | --- | --- |", *rows, ""] if rows else []
+    head = ["number", "ours", "published" if same else "paper, at its own size"]
+    shown = 3 if any(row[2] != "–" for row in rows) else 2  # where the paper prints none, its column says nothing
+    return [_row(*head[:shown]), "| --- " * shown + "|", *(_row(*row[:shown]) for row in rows), ""] if rows else []
 
 
 def _distance(result: Result) -> list[str]:
@@ -197,7 +242,7 @@ def _distance(result: Result) -> list[str]:
 def _made(item: Item, result: Result) -> list[str]:
     """Lines that state preset, data, hardware, time and command of a result."""
     made = result["provenance"]
-    time = f", {duration(made['seconds'] / 60)} of training" if made["seconds"] else ""
+    time = f", {duration(made['seconds'] / 60)} of training, added up over the runs" if made["seconds"] else ""
     known = notebooks.parameters(notebooks.path(item))
     asked = {name: value for name, value in result["parameters"].items() if name in known and name != "preset"}
     asked = {name: value for name, value in asked.items() if value not in (None, known[name].default)}
@@ -230,7 +275,7 @@ def notebooks_markdown(found: Mapping[Item, Result]) -> str:
     presets = " | ".join(papers.PRESETS)
     lines = [f"| notebook | claim | {presets} | verdict |", "| --- " * 6 + "|"]
     for item in papers.items():
-        times = " | ".join(duration(floors.minutes(item, preset)) for preset in papers.PRESETS)
+        times = " | ".join(time_of(item, preset) for preset in papers.PRESETS)
         link = f"[{papers.load(item.paper)['name']}, {title(item)[0]}]({item.paper}/{item.stem}.ipynb)"
         result = found.get(item)
         verdict = f"[{result['word']}](../figures/{item.paper}/README.md)" if result else "not yet run"
@@ -244,13 +289,7 @@ def course_markdown() -> str:
     for item in (item for item in papers.items(of=(papers.COURSE,)) if item.notebook.exists()):
         about, (where, what) = papers.item(*item), title(item)
         after = ", ".join(map(str, about["needs"])) or "–"
-        runs = duration(floors.minutes(item, "quick"))
+        runs = time_of(item, "quick")
         link = f"[{where}: {what}]({item.paper}/{item.stem}.ipynb)"
         lines.append(f"| {link} | {about['question']} | {after} | {about['reading']} min | {runs} |")
     return "\n".join(lines)
-
-
-def first_cell(item: Item, result: Result | None) -> str:
-    """The part of a notebook's first cell that shows its committed result: picture, verdict and reason."""
-    picture = f"![{title(item)[0]}](../../figures/{item.paper}/{item.stem}.png)\n\n" if result else ""
-    return f"{picture}{verdict_of(result)}."

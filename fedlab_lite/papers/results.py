@@ -10,6 +10,7 @@ import io
 import json
 import math
 import re
+import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ import numpy as np
 
 from fedlab_lite.engine import History
 from fedlab_lite.papers import presets, scope, variants
+from fedlab_lite.papers.first_cells import changes
 from fedlab_lite.papers.outcome import OUTCOMES, Verdict
 from fedlab_lite.papers.presets import Item
 from fedlab_lite.papers.recorded import read_result
@@ -136,6 +138,11 @@ def _record(item: Item, preset: str, verdict: Verdict, **found: Any) -> dict[str
     return result
 
 
+def of_run(item: Item, preset: str) -> Path:
+    """The JSON of the run of an item in this process, whose picture lies beside it."""
+    return _home(item.paper, item.stem, preset)[0] / f"{variants.name_of(item.stem, variants.changed())}.json"
+
+
 def _draft(paper: str, preset: str) -> Path:
     return files.drafts_dir() / preset / paper
 
@@ -173,7 +180,8 @@ def _drawn(fig, result: Mapping[str, Any]) -> dict[str, bytes]:
     import matplotlib as mpl
 
     own = result["data_source"] if "own file" in result["data_source"] else ""  # neither published nor embedded data
-    said = " · ".join(filter(None, (own, result["preset"], result["scope"], result["word"])))
+    changed = textwrap.shorten(changes(result).removesuffix(": "), 60, placeholder=" …")
+    said = " · ".join(filter(None, (own, result["preset"], changed, result["scope"], result["word"])))
     if (layout := fig.get_layout_engine()) is not None:
         room = 0.12 / fig.get_figheight()  # a line of 7 points below the panels
         layout.set(rect=(0, room, 1, 1 - room))

@@ -198,8 +198,9 @@ def regime(histories: Mapping[str, History], rows: Iterable[Mapping], own: str) 
         for better, worse in itertools.permutations(rivals, 2):
             gaps, ours = (_gaps(table[better], table[worse]) for table in (printed, methods))
             if gaps and ours and min(gaps) > 0 and np.mean(gaps) >= APART and np.mean(ours) < -1:
-                pair = f"{plain_name(better)} is {np.mean(ours):+.0f} points from {plain_name(worse)}"
-                found[dataset] = f"another regime: on {plain_name(dataset)} {pair}, in print {np.mean(gaps):+.0f}"
+                pair = f"{plain_name(better)} is {-np.mean(ours):.0f} points behind {plain_name(worse)}"
+                pair = f"on {plain_name(dataset)} {pair}, in print {np.mean(gaps):.0f} ahead"
+                found[dataset] = f"rivals are not in the paper's order: {pair}"
     return found
 
 

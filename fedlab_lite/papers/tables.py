@@ -3,19 +3,22 @@
 import inspect
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
-from fedlab_lite.algorithms import ALGORITHMS
+from fedlab_lite.algorithms import ALGORITHMS, algorithm_defaults, algorithm_options, option_words
 from fedlab_lite.data import EMBEDDED, npz, sources
-from fedlab_lite.nn import MODELS
-from fedlab_lite.papers import floors, presets, report
+from fedlab_lite.nn import MODELS, model_defaults, model_options
+from fedlab_lite.papers import presets, report
 from fedlab_lite.util import InputError, files
 from fedlab_lite.util.errors import did_you_mean
+from fedlab_lite.util.fields import Range, type_name
 from fedlab_lite.util.text import plain
+
+TIMES = "quick, laptop: about, on two cores; ≥: at least, at 20 TFLOP/s (--floors); pages add up the time of all runs"
 
 
 def console() -> Console:
@@ -25,12 +28,37 @@ def console() -> Console:
     return Console(width=width, **plain)
 
 
-def table(pattern: str) -> Table:
+def table(pattern: str, name: str | None = None) -> Table:
     """The table of a register, if `pattern` is its name, or else of the notebooks that match.
+
+    Args:
+      name: of an algorithm or a network, whose options are shown.
 
     Raises `InputError`, which suggests similar names, if nothing matches.
     """
-    return REGISTERS[pattern]() if pattern in REGISTERS else notebooks(pattern)
+    if name is None:
+        return REGISTERS[pattern]() if pattern in REGISTERS else notebooks(pattern)
+    if pattern not in ("algorithms", "models"):
+        raise InputError(f"algorithms and models have options, not {pattern}: `fedlab list algorithms NAME`")
+    return options(pattern, name)
+
+
+def options(register: str, name: str) -> Table:
+    """The options of an algorithm or a network: `-p OPTION VALUE`."""
+    rows = _register("option", "default", "what it may be")
+    rows.title_justify = "left"
+    if register == "algorithms":
+        known, defaults, words = algorithm_options(name), algorithm_defaults(name), option_words(ALGORITHMS[name])
+        rows.add_column("what it is")
+        rows.title = _words(ALGORITHMS[name])
+    else:
+        known, defaults, words = model_options(name), model_defaults(name), {}
+        rows.title = str(inspect.getdoc(MODELS[name][0])).partition("\nExample:")[0]
+    for option, (hint, rule) in known.items():
+        numbers = isinstance(rule, Range)
+        may = f"{type_name(hint)}, {rule}" if numbers else " | ".join(map(repr, rule or ())) or type_name(hint)
+        rows.add_row(option, str(defaults[option]), may, *([words[option]] if words else []))
+    return rows
 
 
 def notebooks(pattern: str) -> Table:
@@ -39,10 +67,10 @@ def notebooks(pattern: str) -> Table:
         found = presets.items(pattern, presets.ALL)
     except InputError as error:
         raise InputError(f"{error}{did_you_mean(pattern, REGISTERS)}") from error
-    rows = Table("notebook", "what it shows", *presets.PRESETS, show_lines=True, caption=files.or_clone("") or None)
+    rows = Table("notebook", "what it shows", *presets.PRESETS, show_lines=True, caption=files.or_clone(TIMES))
     for item in found:
-        minutes = [report.duration(floors.minutes(item, preset)) for preset in presets.PRESETS]
-        rows.add_row(str(item), presets.item(*item)["title"], *minutes)
+        times = [report.time_of(item, preset) for preset in presets.PRESETS]
+        rows.add_row(str(item), presets.item(*item)["title"], *times)
     return rows
 
 
@@ -58,7 +86,7 @@ def models() -> Table:
     """The networks: `-p model NAME`, and the options that a name sets."""
     rows = _register("model", "what it is", "options that it sets")
     for name, (kind, options) in MODELS.items():
-        rows.add_row(name, _words(kind), ", ".join(f"{option} {value}" for option, value in options.items()))
+        rows.add_row(name, _words(kind), _given(options))
     return rows
 
 
@@ -67,7 +95,8 @@ def datasets() -> Table:
     rows = _register("data set", "kind", "here", "what is in it")
     rows.caption = "`fedlab data fetch NAME` downloads a published data set"
     for name, make in EMBEDDED.items():
-        rows.add_row(name, "embedded", "yes", _words(make))
+        given = _given(getattr(make, "keywords", {}))
+        rows.add_row(name, "embedded", "yes", " ".join(filter(None, (_words(getattr(make, "func", make)), given))))
     for name, source in sources.SOURCES.items():
         rows.add_row(name, "published", "yes" if sources.find(name) else "no", source.about)
     for name in npz.own_names():
@@ -82,6 +111,10 @@ def _register(name: str, *columns: str) -> Table:
     for column in columns:
         rows.add_column(column)
     return rows
+
+
+def _given(options: Mapping[str, Any]) -> str:
+    return ", ".join(f"{option} {value}" for option, value in options.items())
 
 
 def _words(thing: Any) -> str:

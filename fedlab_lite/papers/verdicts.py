@@ -214,7 +214,7 @@ def _at_one_moment(names, runs, metric, moment) -> tuple[list[str], str]:
     else:
         found = [metric if each in ("", moment) else f"{metric}_{moment}" for each in moments]
     absent = [
-        f"{plain_name(name)} has no {plain_name(each)}"
+        f"{plain_name(each)} of {plain_name(name)} was not measured"
         for name, run, each in zip(names, runs, found, strict=True)
         if each not in run.metrics
     ]

@@ -1,9 +1,14 @@
 """The picture of `deq.report`: how fast each solver converges, and what each gradient costs and how exact it is."""
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
 
 from fedlab_lite.deq import Report
 from fedlab_lite.plots import style
+
+LINE, LETTER = 9.0, 4.0  # points: the height of a line of a label, and the width of a letter
 
 
 def equilibrium_report(report: Report):
@@ -31,10 +36,28 @@ def equilibrium_report(report: Report):
     left.legend()
     for row in report.gradients:
         right.plot(row.milliseconds, row.error, "o", color="#0072B2", markersize=5, gid="labelled")
-        label = f"{row.gradient}\n{row.kilobytes:,.0f} kB"
-        right.annotate(label, (row.milliseconds, row.error), (4, 2), textcoords="offset points", fontsize=7)
     right.axhline(report.exact_residual, color="#777777", linestyle=(0, (1, 2)), label="left by the exact solve")
     right.set(xlabel="milliseconds, forward and backward", ylabel="relative error of the gradient", yscale="log")
-    right.margins(x=0.25)
-    right.legend()
+    right.margins(0.1)
+    right.legend(loc="lower center", bbox_to_anchor=(0.5, 1))
+    fig.draw_without_rendering()  # the layout decides how near points are
+    words = [f"{row.gradient}, {row.kilobytes:,.0f} kB" for row in report.gradients]
+    _label(right, dict(zip(words, ((row.milliseconds, row.error) for row in report.gradients), strict=True)))
     return fig
+
+
+def _label(ax: Any, points: Mapping[str, tuple[float, float]]) -> None:
+    """Write a label beside each point, towards the middle; one that would cover another moves down, line by line."""
+    inches = ax.figure.dpi_scale_trans.inverted()
+    middle, placed = np.mean(ax.get_xlim()), []
+    for label, point in points.items():
+        if not np.isfinite(point).all():
+            continue
+        x, y = 72 * inches.transform(ax.transData.transform(point))
+        width, side = LETTER * len(label), 1 if point[0] < middle else -1
+        left, shift = (x if side > 0 else x - width), 2.0
+        while any(abs(left - a) < max(width, b) and abs(y + shift - c) < LINE - 1 for a, b, c in placed):
+            shift -= LINE
+        placed.append((left, width, y + shift))
+        where = {"xytext": (5 * side, shift), "textcoords": "offset points", "ha": "left" if side > 0 else "right"}
+        ax.annotate(label, point, fontsize=7, **where)

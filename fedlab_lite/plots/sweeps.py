@@ -16,6 +16,10 @@ DATA |= {"shakespeare": "Shakespeare", "harbox": "HARBox"}
 NETWORKS = {"mlp": "MLP", "deq_mlp": "DEQ-MLP", "deq_resnet_s": "DEQ-ResNet-S", "deq_resnet_m": "DEQ-ResNet-M"}
 NETWORKS |= {"deq_transformer": "DEQ-Transformer"} | {f"resnet{depth}": f"ResNet-{depth}" for depth in (14, 20, 34)}
 NETWORKS |= {f"transformer{depth}": f"Transformer-{depth}" for depth in (4, 8, 12)}
+NETWORKS |= {"cnn": "CNN", "cnn5": "CNN-5", "norm_cnn": "CNN with norms", "resnet18": "ResNet-18", "vgg11": "VGG-11"}
+NETWORKS |= {"gaussian_mlp": "Gaussian MLP", "gaussian_cnn5": "Gaussian CNN-5", "alexnet": "AlexNet", "dnn": "DNN"}
+NETWORKS |= {"alexnet_small": "AlexNet, small", "dnn_wide": "DNN, wide", "fl_resnet": "FL-ResNet", "fl_cnn": "FL-CNN"}
+NETWORKS |= {"fl_deq_resnet": "FL-DEQ-ResNet", "fl_deq_cnn": "FL-DEQ-CNN"}
 
 
 def by_column(histories: Mapping[str, History], option: str) -> dict[str, dict[float, History]]:

@@ -225,24 +225,33 @@ def read_notebook(file: Path) -> dict[str, Any]:
     return content
 
 
-def write_folder(folder: Path, contents: "Mapping[str, bytes]") -> Path:
+def write_folder(folder: Path, contents: "Mapping[str, bytes]", replace: bool = False) -> Path:
     """Write a new folder of files: to a temporary folder beside it, which is then renamed. It is whole or not there.
+
+    Args:
+      replace: whether to replace a folder of files with these names and no others.
 
     Raises `InputError` where the folder exists and is not empty, and `OutputError` where it cannot be written.
     """
     folder = expanded(folder).resolve()
-    if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
-        raise InputError(f"{folder} exists already and is not an empty folder; choose another one, or move it away")
-    temporary = _temporary(folder)
+    there = {file.name for file in folder.iterdir()} if folder.is_dir() else set()
+    if folder.exists() and (not folder.is_dir() or (there and not (replace and there == set(contents)))):
+        advice = "choose another one, move it away, or pass overwrite=True where it holds a saved model alone"
+        raise InputError(f"{folder} exists already and is not an empty folder; {advice}")
+    temporary, aside = _temporary(folder), _temporary(folder)
     try:
         temporary.mkdir(parents=True)
         for name, content in contents.items():
             write_atomic(temporary / name, content)
+        if there:
+            os.replace(folder, aside)
         os.replace(temporary, folder)
     except OSError as error:
         raise error if isinstance(error, OutputError) else cannot_write(folder, error) from error
     finally:
         shutil.rmtree(temporary, ignore_errors=True)  # renamed, it is no longer there
+        if folder.exists():
+            shutil.rmtree(aside, ignore_errors=True)
     return folder
 
 

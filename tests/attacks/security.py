@@ -15,7 +15,7 @@ from util.test_escaping import ITEM, Tags, result_with, tokens_of
 from attacks.cases import Outcome, here, holds, units
 from fedlab_lite.data import federated, npz
 from fedlab_lite.engine import shown
-from fedlab_lite.papers import book_pages, gallery, report, results, variants
+from fedlab_lite.papers import book_pages, first_cells, gallery, report, results, variants
 from fedlab_lite.papers.outcome import Verdict
 from fedlab_lite.util import FedlabError, files, progress
 from fedlab_lite.util.text import plain
@@ -59,7 +59,8 @@ def unseen(text: str) -> set[str]:
 def pages_of(poison: str) -> list[list]:
     """The headings, tables, links and tags of everything that shows a result with this text in all fields."""
     result = result_with(poison)
-    markdown = [report.page("fedeq", {ITEM: result}), report.first_cell(ITEM, result), gallery.markdown({ITEM: result})]
+    markdown = [report.page("fedeq", {ITEM: result}), first_cells.committed(ITEM, result)]
+    markdown.append(gallery.markdown({ITEM: result}))
     note = book_pages._how_it_ran(ITEM, {"preset": "quick", "dataset": f"x{poison}"}, None)  # its text is Markdown
     markdown += [Verdict("agrees", f"so{poison}")._repr_markdown_(), note, book_pages._with_note("# a\n\nb", note)]
     pictures = gallery.write_page({ITEM: result}).read_text(encoding="utf-8")
@@ -86,7 +87,7 @@ def as_a_file(poison: str) -> None:
     assert len(found) == 1
     text = gallery.write_page(found).read_text(encoding="utf-8")
     assert [tag for tag, _ in Tags(text).found] == [tag for tag, _ in Tags(gallery_of_one()).found]
-    assert not unseen("\n".join(report.lines(found, True)).replace(poison, plain(poison)))
+    assert not unseen("\n".join(report.lines(found, full=True)).replace(poison, plain(poison)))
 
 
 def gallery_of_one() -> str:

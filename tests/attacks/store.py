@@ -17,7 +17,7 @@ from attacks.strange import changed, other_array
 from fedlab_lite.algorithms import FedPer
 from fedlab_lite.data import federated
 from fedlab_lite.engine import saved
-from fedlab_lite.papers import Item, notebooks, report, results
+from fedlab_lite.papers import Item, first_cells, notebooks, report, results
 from fedlab_lite.runs import contents, store
 from fedlab_lite.util import files
 
@@ -73,7 +73,7 @@ def a_result(rng: random.Random) -> None:
         found = results.committed()
         report.page("fedeq", found)
         for item, each in found.items():
-            report.first_cell(item, each)
+            first_cells.committed(item, each)
         answers = [here("report", "--full"), here("run", "--committed", "--stored", "-p", "nothing", "1")]
         answers.append(here("runs", "prune", "--dry-run"))
     finally:

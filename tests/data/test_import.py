@@ -62,6 +62,18 @@ def test_labels_and_owners_stay_as_they_are_written(folder, tmp_path, said):
     assert {*pool.owner_train} == {"001", "1"}
 
 
+def test_a_data_set_is_replaced_only_where_asked(folder, tmp_path, said):
+    for name in ("t", "other"):
+        rows = [f"{k}.5,{name}{k % 2}" for k in range(20)]
+        (tmp_path / f"{name}.csv").write_text("\n".join(["a,label", *rows]), encoding="utf-8")
+    said(tmp_path / "t.csv")
+    other = (tmp_path / "other.csv", "--output", folder / "t.npz")
+    assert "t.npz exists already; choose another --output, or replace a file with --overwrite" in said(*other, rc=2)
+    assert npz.read(folder / "t.npz").label_words == ("t0", "t1")
+    said(*other, "--overwrite")
+    assert npz.read(folder / "t.npz").label_words == ("other0", "other1")
+
+
 def test_a_table_whose_first_line_has_numbers_and_a_word_has_no_line_of_names(folder, tmp_path, said):
     rows = [f"{5 + k / 10:.1f},{k % 7 / 2},{('setosa', 'virginica')[k % 2]}" for k in range(20)]
     (tmp_path / "iris.csv").write_text("\n".join(rows), encoding="utf-8")

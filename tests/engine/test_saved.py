@@ -67,6 +67,29 @@ def test_new_rows_are_scaled_as_the_training_rows_were(tmp_path):
         saved.scaled(raw[:, 1:])
 
 
+def test_a_training_that_diverged_is_not_saved(tmp_path, fedper):
+    problem, algorithm, state = fedper
+    broken = jax.tree.map(lambda leaf: jnp.concatenate([leaf, leaf * jnp.nan]), state)
+    with pytest.raises(InputError, match=r"the training of seed 1 diverged: .*NaN or infinity; train again with a sm"):
+        save(tmp_path / "mine", problem, algorithm, broken, seed=1)
+    assert save(tmp_path / "mine", problem, algorithm, broken).exists()
+
+
+def test_a_saved_model_is_replaced_only_where_asked(folder, fedper):
+    problem, algorithm, state = fedper
+    before = (folder / PARAMS).read_bytes()
+    with pytest.raises(InputError, match="pass overwrite=True"):
+        save(folder, problem, algorithm, jax.tree.map(lambda leaf: leaf + 1, state))
+    assert (folder / PARAMS).read_bytes() == before
+    save(folder, problem, algorithm, jax.tree.map(lambda leaf: leaf + 1, state), overwrite=True)
+    assert (folder / PARAMS).read_bytes() != before
+    assert load(folder).client_names == NAMES
+    assert [each.name for each in folder.parent.iterdir()] == [folder.name]
+    (folder / "notes.txt").touch()
+    with pytest.raises(InputError, match="exists already"):
+        save(folder, problem, algorithm, state, overwrite=True)
+
+
 # --- what they answer -----------------------------------------------------------------------------------------------
 
 

@@ -111,6 +111,7 @@ def test_a_page_that_was_not_run_shows_the_committed_picture_where_it_is_saved(c
     content["cells"][1]["source"] = "fl.papers.save_figure(fig)"
     TABLE.notebook.write_text(json.dumps(content))
     monkeypatch.setattr(book_pages.results, "read_result", lambda file: {"preset": "laptop"})
+    assert all("id" in cell for cell in book_pages.page(TABLE)["cells"])  # else nbformat warns
     shown = [cell["source"] for cell in book_pages.page(TABLE)["cells"]]
     assert "fl.papers.save_figure(fig)" in shown[1]
     assert f"(../../figures/{TABLE}.png)" in shown[2]
@@ -133,6 +134,7 @@ def test_the_reference_has_every_public_name(tmp_path):
     assert ":: fedlab_lite.engine.train\n" not in text["engine"]  # once only
     assert ":: fedlab_lite.engine.local_train\n" in text["engine"]
     assert "autoclass:: fedlab_lite.algorithms.FedAvg(lr=" in text["algorithms"]
+    assert "| `rho` | `0.01` | rho, penalty on theta_i - theta |" in text["algorithms"]
 
 
 def test_parts_are_the_course_and_the_papers_that_have_notebooks(checkout):

@@ -71,7 +71,7 @@ ANSWERS = {
             "row.sort()\nt = 0": "argument `row`",
             "row.sort()\n" + ROW: "argument `row`",
             "row /= max(1, np.abs(row).sum() / kappa)\nreturn row": "argument `row`",
-            ROW.replace(", 0)\nreturn", ", -9)\nreturn"): "not",
+            ROW.replace(", 0)\nreturn", ", -9)\nreturn"): "has t = 0, not a negative t",
             ROW.replace("np.sign(row) *", ""): "keeps its sign",
             SORTED + "return np.maximum(size - t, 0) * np.sign(row)": "not",
             ROW + "[None]": "shape (1, 8), not an array of shape (8,)",

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from fedlab_lite.papers import gallery, presets, results
+from fedlab_lite.papers import gallery, presets, report, results
 from fedlab_lite.papers.presets import Item
 from fedlab_lite.util import files
 
@@ -49,7 +49,28 @@ def test_anchors_are_those_of_the_pages_headings():
         headings[paper] = {
             re.sub(r"[^\w-]", "", line[3:].lower().replace(" ", "-")) for line in page.splitlines() if line[:3] == "## "
         }
-    assert all(gallery.anchor(item) in headings[item.paper] for item in presets.items())
+    assert all(report.anchor(item) in headings[item.paper] for item in presets.items())
+
+
+def test_a_page_has_contents_and_no_column_without_numbers(result):
+    page = report.page("fedeq", {ITEM: result | {"published": []}})
+    assert f"| [Figure 4](#{report.anchor(ITEM)}) | one equilibrium layer in place of" in page
+    assert "| [Figure 5](#" in page
+    assert page.count("| not yet run |") == len(presets.items("fedeq/*")) - 1
+    assert "| number | ours |\n| --- | --- |\n| MLP | " in page
+    assert "| number | ours | paper, at its own size |" in report.page("fedeq", {ITEM: result})
+
+
+def test_a_floor_is_marked():
+    assert report.time_of(ITEM, "quick") == "36 s"
+    assert report.time_of(ITEM, "paper").startswith("≥ ")
+    assert report.time_of(Item("fedeq", "tab02_parameters"), "paper") == "12 s"
+
+
+def test_changed_parameters_stand_in_the_heading(monkeypatch, tmp_path, result):
+    monkeypatch.setattr(files, "drafts_dir", lambda: tmp_path)
+    text = gallery.write_page({ITEM: result | {"changed": {"lr": 0.1}}}).read_text()
+    assert "<h2>FeDEQ, Figure 4 with lr=0.1</h2>" in text
 
 
 def test_pictures_have_display_names():

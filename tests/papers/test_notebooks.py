@@ -167,6 +167,18 @@ def test_what_is_generated_is_fresh(monkeypatch):
         assert file.read_text() == text, file
 
 
+def test_a_notebook_has_the_times_of_the_list(tmp_path):
+    """What its row says besides stays, such as the time after another notebook."""
+    item = presets.items("fl_deq/fig02")[0]
+    old = json.loads(item.notebook.read_text())
+    first = notebooks.source(old["cells"][0])
+    row = f"| {report.time_of(item, 'quick')}, 10 s after Figure 1 |"
+    assert row in first
+    old["cells"][0]["source"] = first.replace(row, "| 5 min, 10 s after Figure 1 |")
+    (tmp_path / "old.ipynb").write_text(json.dumps(old))
+    assert row in pages._with_result(tmp_path / "old.ipynb", item, None)
+
+
 def test_the_readme_is_one_screen():
     assert len((ROOT / "README.md").read_text().splitlines()) <= 100
 

@@ -8,6 +8,7 @@ from helpers import recorded
 
 from fedlab_lite.cli import main
 from fedlab_lite.papers import Item
+from fedlab_lite.runs import Settings, run, run_names, store
 from fedlab_lite.util import files
 
 NEEDED = {"run1.npz", "run1.fit.npz", "new.ckpt", "readme.txt", ".hidden.npz"}
@@ -60,6 +61,20 @@ def test_each_kind_is_asked_for(runs, monkeypatch):
     monkeypatch.setattr("builtins.input", lambda question: next(answers))
     assert main(["runs", "prune"]) == 0
     assert left(runs) == NEEDED | {"run1.state", "b.npz", "b.curves.npz"}
+
+
+def test_a_run_is_shown_with_what_it_is(capsys):
+    history = run(Settings(num_clients=4, num_rounds=1, dataset="digits", partition="iid", train_size=80, test_size=80))
+    (name,) = run_names(history)
+    os.utime(store.path(name, "npz"), (0, 0))
+    own = files.drafts_dir() / "quick" / "fedeq" / "fig05_rho.json"
+    own.parent.mkdir(parents=True)
+    own.write_text(json.dumps(recorded(Item("fedeq", own.stem), "quick", runs=[name])), encoding="utf-8")
+    assert main(["runs", "prune", "--dry-run"]) == 0
+    out = capsys.readouterr().out
+    assert "(History(fedavg · mlp · digits: 1 round, seed 0, accuracy " in out
+    assert "; own figure fedeq/fig05_rho)" in out
+    assert "what was changed within the last hour stays" in out
 
 
 def test_no_store_and_no_pack(capsys):

@@ -296,6 +296,20 @@ def test_drafts_have_a_row_for_each_name(monkeypatch):
     assert second.endswith("with rho=0.1, seeds=0+1: both learn")
 
 
+def test_own_runs_follow_the_committed_result(monkeypatch):
+    save(preset="laptop")
+    monkeypatch.delenv("FEDLAB_COMMIT")
+    save()
+    first, second = report.printed("fedeq")
+    assert first.split()[:2] == [str(ITEM), "laptop"]
+    assert "own run" not in first
+    assert second.split()[:2] == [str(ITEM), "quick"]
+    assert second.endswith("  own run: both learn")
+    assert report.printed(own=True) == [second.replace("own run: ", "")]
+    with pytest.raises(InputError, match="no results of deprl yet; `fedlab run deprl`"):
+        report.printed("deprl")
+
+
 def test_the_verdict_stands_on_the_figure():
     assert "laptop · stand-in · agrees here" not in [
         text.get_text() for text in drawn(RUNS).texts

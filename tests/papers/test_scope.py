@@ -106,7 +106,7 @@ PRINTED = [
 
 def test_rivals_in_another_order_than_the_papers_are_another_regime():
     runs = {"z/fedavg": shares(0.9), "z/fedrep": shares(0.6), "z/deprl": shares(0.5)}
-    said = "another regime: on glyphs FedRep is -30 points from FedAvg, in print +20"
+    said = "rivals are not in the paper's order: on glyphs FedRep is 30 points behind FedAvg, in print 20 ahead"
     assert scope.regime(runs, PRINTED, "deprl") == {"glyphs": said}
     assert scope.regime(runs | {"z/fedavg": shares(0.3)}, PRINTED, "deprl") == {}
     mixed = [row | {"value": 71.0} if row["name"] == "x/fedavg" else row for row in PRINTED]
@@ -129,7 +129,7 @@ def test_another_regime_takes_the_outcome_of_its_data():
     )
     found, _, close = scope.judge(TABLE, "laptop", decide([lead]), runs, PRINTED, {})
     assert (found.outcome, close) == ("undecided", "stand-in")
-    assert found.reason.startswith("another regime: on glyphs FedRep is -30 points from FedAvg")
+    assert found.reason.startswith("rivals are not in the paper's order: on glyphs FedRep is 30 points behind FedAvg")
     assert found.comparisons[0].difference == 9.0
     assert scope.judge(TABLE, "quick", decide([lead]), runs, PRINTED, {})[0].outcome == "agrees"
     same = runs | {"z/fedavg": shares(0.3)}
