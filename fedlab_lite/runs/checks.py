@@ -36,8 +36,8 @@ RANGES: dict[str, Rule] = (
     | _all("nus", Range(0, 1))
     | _all("delta radius norm", Range(0, 1, above=True, below=True))
     | _all("prediction prediction_advantage prediction_cosine prediction_doubled prediction_evaluations", FINITE)
-    | _all("prediction_gain prediction_middle prediction_rest prediction_rho prediction_rounds", FINITE)
-    | _all("prediction_saved prediction_speedup prediction_steps prediction_zeros", FINITE)
+    | _all("prediction_error prediction_gain prediction_middle prediction_rest prediction_rho", FINITE)
+    | _all("prediction_rounds prediction_saved prediction_speedup prediction_steps prediction_zeros", FINITE)
 )
 
 

@@ -1,36 +1,14 @@
-"""The contestants that are libraries for deep equilibrium models on Equinox: banax, anchorax. Needs the extra `bench`.
+"""The contestant anchorax, a library for implicit networks on Equinox. Needs the extra `bench`.
 
-Both take the batch as one system, so their tolerance is that of all samples together.
+It takes the batch as one system, so its tolerance is that of all samples together.
 """
 
 from collections.abc import Callable
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 from anchorax import backprop, solvers
-from equilibrium_layer import MAX_ITER, REVERSIBLE_ITER, TAU, TOLERANCE, Result, Workload, jitted, layer
-
-
-def banax_layer(workload: Workload) -> Callable[[], Result]:
-    """banax's solver and adjoint for the workload's gradient; a step of its reversible solver is two evaluations."""
-    from banax import adjoint, solver  # needs Python 3.12
-
-    limits = {"rtol": TOLERANCE, "max_steps": MAX_ITER}
-    anderson = solver.Anderson(damp=1.0, **limits)
-    reversible = solver.Reversible(damp=TAU, rtol=0.0, max_steps=REVERSIBLE_ITER // 2)
-    find = {
-        "implicit": adjoint.Implicit(anderson, anderson),
-        "one_step": adjoint.JFB(anderson),
-        "shine": adjoint.GDEQ(solver.Broyden(**limits)),
-        "reversible": adjoint.Reversible(reversible),
-    }[workload.gradient]
-
-    def solve(w, x):
-        found = find((lambda z, w, x: layer(w, x, z), (w, x)), jnp.zeros_like(x))
-        return found.value, found.stats.steps
-
-    return jitted(workload, solve)
+from equilibrium_layer import MAX_ITER, TOLERANCE, Result, Workload, jitted, layer
 
 
 class Module(eqx.Module):

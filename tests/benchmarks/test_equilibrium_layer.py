@@ -14,7 +14,7 @@ OURS = {
     "fedlab_lite, plain iteration": "equilibrium_layer:fedlab_plain",
 }
 TORCHDEQ = {"torchdeq, Anderson": "peers_torch:torchdeq_layer"}
-BANAX = {"banax, Anderson": "peers_equinox:banax_layer"}
+BANAX = {"banax, Anderson": "peers_banax:banax_layer"}
 CONTESTS = {
     "implicit": OURS | TORCHDEQ | BANAX | {"jaxopt, Anderson": "peers_jax:jaxopt_layer"},
     "one_step": OURS
@@ -26,10 +26,10 @@ CONTESTS = {
     },
     "shine": {
         "fedlab_lite, Broyden": "equilibrium_layer:fedlab",
-        "banax, Broyden": "peers_equinox:banax_layer",
+        "banax, Broyden": "peers_banax:banax_layer",
         "anchorax, Broyden": "peers_equinox:anchorax_layer",
     },
-    "reversible": {"fedlab_lite": "equilibrium_layer:fedlab", "banax": "peers_equinox:banax_layer"},
+    "reversible": {"fedlab_lite": "equilibrium_layer:fedlab", "banax": "peers_banax:banax_layer"},
 }
 ROUNDS = 25
 
@@ -54,5 +54,7 @@ def test_equilibrium_layer(contestant: Callable, measure: Callable, workload: Wo
         ]
         assert max(errors) < 1e-2 or workload.gradient == "shine"
         note += f", gradient to {max(errors):.0e}"
-    ours = equilibrium_layer.fedlab(workload)
+    plain = "plain iteration" in who and not who.startswith("fedlab_lite")  # a peer's method is timed against the same
+    ours = (equilibrium_layer.fedlab_plain if plain else equilibrium_layer.fedlab)(workload)
+    note += ", over our plain iteration" if plain else ""
     measure(run, ours, group=workload.title, who=who, rounds=ROUNDS, note=note)

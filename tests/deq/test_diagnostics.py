@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from fedlab_lite.deq import GRADIENTS, SOLVERS, report
+from fedlab_lite.util import InputError
 
 
 @pytest.fixture(scope="module")
@@ -34,3 +35,22 @@ def test_what_is_known_comes_out(found):
     assert (errors["neumann"], errors["phantom"]) == pytest.approx((0.4**5, 0.4**5), abs=1e-3)
     assert max(errors[name] for name in ("implicit", "shine", "unrolled")) < 1e-3
     assert errors["reversible"] < 5e-2
+
+
+def test_a_trace_goes_on_until_half_of_the_samples_have_stopped():
+    """Three linear samples: the fastest stops early, and the median is that of the middle one."""
+    slopes = jnp.array([[0.1], [0.5], [0.8]])
+    layer, ones = lambda a, x, z: a * slopes * z + x, jnp.ones((3, 1))
+    found = report(layer, 1.0, ones, 0 * ones, jax.random.key(0), max_iter=60, gradients=["one_step"])
+    trace = found.traces["fixed_point"]
+    finite = int(np.isfinite(trace).sum())
+    np.testing.assert_allclose(trace[:finite], 0.5 ** np.arange(finite), rtol=1e-2)
+    assert 10 < finite < 20
+    assert [row.gradient for row in found.gradients] == ["one_step"]
+
+
+def test_an_unknown_gradient_is_an_error():
+    with pytest.raises(InputError, match="one_step"):
+        report(
+            lambda a, x, z: a * z + x, 0.4, jnp.ones((2, 1)), jnp.zeros((2, 1)), jax.random.key(0), gradients=["one"]
+        )
