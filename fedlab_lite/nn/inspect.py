@@ -25,7 +25,8 @@ def equilibrium_layers(model: Model, params: dict, x: jax.Array) -> list[tuple[A
       >>> cell.__name__, params["B"].shape, u.shape
       ('dense_cell', (16, 16), (2, 16))
     """
-    if model.solve is None:
+    solver = model.solve
+    if solver is None:
         raise InputError(f"{model.name} has no equilibrium layer")
     cells = []
 
@@ -36,7 +37,7 @@ def equilibrium_layers(model: Model, params: dict, x: jax.Array) -> list[tuple[A
         def solve(cell, params, u, *rest, **options):
             cells.append(cell)
             found.append((params, u))
-            return model.solve(cell, params, u, *rest, **options)
+            return solver(cell, params, u, *rest, **options)
 
         module.solve = solve
         module(x)
