@@ -222,19 +222,24 @@ def broyden(
         u, v, z_before, g_before = s.memory
         z, slot = s.z, (s.step - 1) % memory
 
-        def apply(weights, terms, last):  # only the terms since the last restart count
-            return mix(jnp.where(jnp.arange(memory)[:, None] <= last, weights, 0), terms)
-
         dz, dg = z - z_before, g - g_before
-        new_v = apply(dot(u, dz), v, slot - 1) - dz
-        gap = dz + dg - apply(dot(v, dg), u, slot - 1)
-        along = dot(new_v, dg)
+
+        def rows(i, total):  # the transposed H + I times dz
+            return total + dot(u[i], dz)[:, None] * v[i]
+
+        def columns(i, totals):  # H + I times dg and g
+            return tuple(total + dot(v[i], y)[:, None] * u[i] for total, y in zip(totals, (dg, g), strict=True))
+
+        none = jnp.zeros_like(g)  # only the terms since the last restart count; slot is their number
+        new_v = jax.lax.fori_loop(0, slot, rows, none) - dz
+        of_dg, of_g = jax.lax.fori_loop(0, slot, columns, (none, none))
+        gap, along = dz + dg - of_dg, dot(new_v, dg)
         usable = jnp.abs(along) > 0  # no movement (or the first step): no new term
         new_u = gap * jnp.where(usable, 1 / jnp.where(usable, along, 1), 0)[:, None]
+        proposed = z + g - (of_g + new_u * dot(new_v, g)[:, None])
         if inverse:  # of a sample that has stopped, the terms stay
             new_u, new_v = (jnp.where(s.active[:, None], new, old[slot]) for new, old in ((new_u, u), (new_v, v)))
-        u, v = u.at[slot].set(new_u), v.at[slot].set(new_v)
-        return (u, v, z, g), z + g - apply(dot(v, g), u, slot)
+        return (u.at[slot].set(new_u), v.at[slot].set(new_v), z, g), proposed
 
     found, (u, v, *_) = solve(f, z0, start, update, tol=tol, max_iter=max_iter, budget=budget, keep=keep)
     if not inverse:
