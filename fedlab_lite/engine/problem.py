@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key, PyTree, Shaped
 
 from fedlab_lite.data import Federated, apart
+from fedlab_lite.deq import Solution
 from fedlab_lite.engine.averaging import average, mix
 from fedlab_lite.engine.channel import Channel, count
 from fedlab_lite.engine.clients import for_clients
@@ -105,17 +106,22 @@ class Problem:
         The loss includes the mean of the rows' `penalty`, where the equilibrium layer has a regulariser.
         """
         outputs, solution = self.model.forward(params, batch.x, key=batch.key, z0=batch.z0, budget=batch.budget)
-        loss = self.mean_loss(outputs, batch.y, batch.weight)
-        if solution is None:
-            return loss, None
-        if solution.penalty is not None:
-            loss += jnp.sum(solution.penalty * batch.weight) / jnp.maximum(batch.weight.sum(), 1)
-        elif self.model.regularised:
+        loss = self.regularised(self.mean_loss(outputs, batch.y, batch.weight), solution, batch)
+        return loss, None if solution is None else solution.z
+
+    def regularised(self, loss: Float[Array, ""], solution: Solution | None, batch: Batch) -> Float[Array, ""]:
+        """Return a loss in training plus the mean of the rows' `penalty`, if the layer has a regulariser.
+
+        Raises: `InputError` where the layer has one, but the step took place without a key.
+        """
+        if solution is not None and solution.penalty is not None:
+            return loss + jnp.sum(solution.penalty * batch.weight) / jnp.maximum(batch.weight.sum(), 1)
+        if self.model.regularised:
             raise InputError(
                 f"this algorithm takes a step without a key, and the regulariser of {self.model.name} needs one; set "
                 "regulariser=0, or use another algorithm, such as fedavg or fedeq"
             )
-        return loss, solution.z
+        return loss
 
     def equilibria(self, rows: int) -> jax.Array | None:
         """An empty memory of equilibria `[rows, ...]` for `local_train`; None for an explicit model."""

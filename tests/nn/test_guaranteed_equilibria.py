@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from helpers import KEY, blobs, init, largest_gap, run_rounds
 
-from fedlab_lite.algorithms import FedAvg, FeDEQ, FedPAC
+from fedlab_lite.algorithms import CMFD, FedAvg, FeDEQ, FedPAC
+from fedlab_lite.algorithms.parts.distillation import distill, outputs_on
 from fedlab_lite.deq import jacobian_norm, monotone, spectral_radius
 from fedlab_lite.engine import Batch
 from fedlab_lite.nn import make_model, model_options
@@ -116,6 +117,17 @@ def test_a_loss_that_would_leave_the_regulariser_out_is_refused():
     algorithm = FedPAC()
     with pytest.raises(InputError, match="trains on the features of deq_mlp"):
         run_rounds(algorithm, problem, 1, [0, 1])
+
+
+def test_distillation_has_the_regulariser_in_its_loss():
+    """Towards a model's own outputs, nothing but the regulariser moves the params."""
+    moved = {}
+    for weight in (0.0, 3.0):
+        problem = blobs(model="deq_mlp", width=8, features=4, kappa=0.0, regulariser=weight)
+        params, x = problem.model.init(KEY), jnp.asarray(problem.data.x[0])
+        after = distill(CMFD(rho=0.1), problem, None, KEY, params, outputs_on(problem, params, x), x)
+        moved[weight] = largest_gap(params, after)
+    assert moved[0.0] < 1e-6 < 1e-3 < moved[3.0]
 
 
 @pytest.mark.slow

@@ -87,9 +87,9 @@ def distill(
     """Distil by eq. (12), (23): from w~_i towards `target [|D_s|, C]`, which is fixed."""
 
     def loss(params: dict, batch: Batch):
-        outputs = _softmax(problem.model.forward(params, batch.x, key=batch.key)[0])
-        gaps = jnp.sum(jnp.square(outputs - batch.y), axis=-1)
-        return jnp.sum(gaps * batch.weight) / (2 * batch.weight.sum()), None
+        logits, solution = problem.model.forward(params, batch.x, key=batch.key)
+        gaps = jnp.sum(jnp.square(_softmax(logits) - batch.y), axis=-1)
+        return problem.regularised(jnp.sum(gaps * batch.weight) / (2 * batch.weight.sum()), solution, batch), None
 
     shared = ClientData(shared_x, target, jnp.int32(len(shared_x)))
     optimizer, epochs = algorithm.client_optimizer(algorithm.rho), algorithm.distill_epochs
