@@ -182,7 +182,7 @@ SHARED = {"shared_size": 20, "common_test": True, "graph": "ring", "partition": 
 
 
 def test_the_settings_draw_the_graph():
-    by = {"graph": "random", "edge_probability": 0.5, "graph_seed": 3}
+    by = {"algorithm": "dec_fedavg", "graph": "random", "edge_probability": 0.5, "graph_seed": 3}
     graph = build_problem(Settings(**TINY | SHARED | by)).graph
     np.testing.assert_array_equal(graph.adjacency, make_graph("random", 4, edge_probability=0.5, seed=3).adjacency)
     assert Settings(**TINY | by | {"graph": ""}) == Settings(**TINY | by | {"graph": "", "edge_probability": None})
