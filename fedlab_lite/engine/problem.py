@@ -114,7 +114,9 @@ class Problem:
 
         Raises: `InputError` where the layer has one, but the step took place without a key.
         """
-        if solution is not None and solution.penalty is not None:
+        if solution is None:
+            return loss
+        if solution.penalty is not None:
             return loss + jnp.sum(solution.penalty * batch.weight) / jnp.maximum(batch.weight.sum(), 1)
         if self.model.regularised:
             raise InputError(
