@@ -19,7 +19,7 @@ from fedlab_lite.deq import equilibrium
 from fedlab_lite.deq.solvers import anderson
 
 TOLERANCE, MAX_ITER = 1e-4, 200
-TAU, REVERSIBLE_ITER = 0.5, 28  # relaxation and evaluations of 'reversible'; with 32 rounding may reach 1 %
+TAU, REVERSIBLE_ITER = 0.5, 32  # relaxation and evaluations of 'reversible', the most that float32 can undo
 
 
 class Result(NamedTuple):

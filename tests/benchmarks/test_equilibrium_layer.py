@@ -52,7 +52,8 @@ def test_equilibrium_layer(contestant: Callable, measure: Callable, workload: Wo
         errors = [
             np.linalg.norm(np.asarray(g) - e) / np.linalg.norm(e) for g, e in zip(result.gradients, exact, strict=True)
         ]
-        assert max(errors) < 1e-2 or workload.gradient == "shine"
+        most = {"shine": np.inf, "reversible": 5e-2}.get(workload.gradient, 1e-2)  # few steps end earlier
+        assert max(errors) < most
         note += f", gradient to {max(errors):.0e}"
     plain = "plain iteration" in who and not who.startswith("fedlab_lite")  # a peer's method is timed against the same
     ours = (equilibrium_layer.fedlab_plain if plain else equilibrium_layer.fedlab)(workload)
