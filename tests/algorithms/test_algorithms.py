@@ -397,3 +397,21 @@ def test_options_are_listed_with_types():
     numbers = {"lr": float, "batch_size": int, "join_epochs": int, "epochs": int, "head_epochs": int}
     options = {name: allowed.hint for name, allowed in algorithm_options("fedrep").items()}
     assert options == numbers | maybe
+
+
+POSITIVE = "batch_size clip density distill_batch_size epochs head_epochs head_lr head_steps horizon k lr rho samples"
+POSITIVE = {*POSITIVE.split(), "server_clip", "server_lr", "steps", "theta"}  # of all others, 0 leaves something out
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_which_hyper_parameters_may_be_zero(name):
+    for option, allowed in algorithm_options(name).items():
+        if allowed.hint in (int, float, int | None, float | None):
+            zero = 0 if allowed.hint in (int, int | None) else 0.0
+            with pytest.raises(InputError):
+                make_algorithm(name, **{option: -1})
+            if option in POSITIVE:
+                with pytest.raises(InputError, match=f"{option} of algorithm {name} must be"):
+                    make_algorithm(name, **{option: zero})
+            else:
+                assert getattr(make_algorithm(name, **{option: zero}), option) == zero

@@ -10,7 +10,7 @@ from hypothesis import given as for_all
 from hypothesis import strategies as st
 
 from fedlab_lite.papers import statistics
-from fedlab_lite.papers.outcome import OUTCOMES, decide
+from fedlab_lite.papers.outcome import OUTCOMES, WORDS, decide, shortened
 from fedlab_lite.papers.statistics import Comparison
 from fedlab_lite.papers.verdicts import compare, derived, observed, trained
 from fedlab_lite.runs import Settings
@@ -289,3 +289,10 @@ def test_nothing_raises(a, b, metric, by):
     assert observed("x", a, by).outcome in OUTCOMES
     if any(map(math.isnan, a)) or not a or not b:
         assert found.outcome == "undecided"
+
+
+@pytest.mark.parametrize("length", [1, WORDS - 1, WORDS, WORDS + 1, 2 * WORDS])
+def test_a_reason_of_one_clause_is_cut_where_it_is_too_long(length):
+    words = [f"w{i}" for i in range(length)]
+    kept = words if length <= WORDS else [*words[: WORDS - 1], "…"]
+    assert shortened(" ".join(words)) == " ".join(kept)
