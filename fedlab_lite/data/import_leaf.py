@@ -34,8 +34,10 @@ def read_leaf(files: dict[str, list[Path]]) -> tuple[Arrays, list[str]]:
     test: list[bool] = []
     for part, file in pairs:
         for user, x, y in _users(file):
-            rows, labels = rows + x, labels + y
-            owner, test = owner + [user] * len(y), test + [part == "test"] * len(y)
+            rows += x
+            labels += y
+            owner += [user] * len(y)
+            test += [part == "test"] * len(y)
     what = pairs[0][1]
     try:
         x, y = np.array(rows), np.array(labels)

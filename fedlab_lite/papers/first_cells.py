@@ -30,9 +30,9 @@ def refresh(text: str, name: str, table: str) -> str:
 
 
 def changes(result: Result) -> str:
-    """The parameters that differ from the preset's, as the beginning of a sentence; empty where none does."""
+    """The parameters that differ from the preset's, in words; empty where none does."""
     changed = ", ".join(f"{name}={told(value)}" for name, value in result.get("changed", {}).items())
-    return f"with {changed}: " if changed else ""
+    return f"with {changed}" if changed else ""
 
 
 def verdict_of(result: Result | None) -> str:
@@ -41,7 +41,8 @@ def verdict_of(result: Result | None) -> str:
         return "**not yet run**"
     stale = " (stale)" if result.get("stale") else ""
     word, scope, preset = markdown(result["word"]), markdown(result["scope"]), code(result["preset"])
-    return f"**{word}**{stale} ({scope}, {preset}): {markdown(changes(result) + result['reason'])}"
+    reason = ": ".join(filter(None, (changes(result), result["reason"])))
+    return f"**{word}**{stale} ({scope}, {preset}): {markdown(reason)}"
 
 
 def committed(item: Item, result: Result | None) -> str:

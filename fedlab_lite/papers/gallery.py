@@ -37,7 +37,7 @@ def _figure(item: Item, result: Result) -> str:
     rendered = html(files.rendered_dir() / f"{source}.ipynb")
     if not (files.drafts_dir() / f"{source}.png").exists():
         picture = "<p>No picture: the notebook stopped before it was drawn.</p>"
-    changed = changes(result).removesuffix(": ")
+    changed = changes(result)
     said = f"<b>{html(result['word'])}</b> at <code>{result['preset']}</code>: {html(result['reason'])}."
     opened = f"The notebook as it ran (open it in <code>fedlab lab</code>): <code>{rendered}</code>"
     return (

@@ -114,12 +114,13 @@ def lines(found: Mapping[Item, Result], own: Mapping[Item, Result] | None = None
     said = []
     for result, mark in rows:
         item = f"{result['paper']}/{result['item']}"
-        words = " ".join(filter(None, (mark, changes(result).removesuffix(": "))))
-        reason = f"{words}: {result['reason']}" if words else result["reason"]
+        words = " ".join(filter(None, (mark, changes(result))))
+        reason = ": ".join(filter(None, (words, result["reason"])))
         said.append(f"{item:<{longest}}  {result['preset']:<6}  {result['word']:<12}  {reason}")
         if full:
-            rows = numbers(result | {"shown": list(result["metrics"])})
-            said += [f"    {result['claim']}", *(f"    {name}: {ours} / {published}" for name, ours, published in rows)]
+            values = numbers(result | {"shown": list(result["metrics"])})
+            said.append(f"    {result['claim']}")
+            said += [f"    {name}: {ours} / {published}" for name, ours, published in values]
     return said
 
 

@@ -180,7 +180,7 @@ def _drawn(fig, result: Mapping[str, Any]) -> dict[str, bytes]:
     import matplotlib as mpl
 
     own = result["data_source"] if "own file" in result["data_source"] else ""  # neither published nor embedded data
-    changed = textwrap.shorten(changes(result).removesuffix(": "), 60, placeholder=" …")
+    changed = textwrap.shorten(changes(result), 60, placeholder=" …")
     said = " · ".join(filter(None, (own, result["preset"], changed, result["scope"], result["word"])))
     if (layout := fig.get_layout_engine()) is not None:
         room = 0.12 / fig.get_figheight()  # a line of 7 points below the panels
