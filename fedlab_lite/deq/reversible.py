@@ -120,10 +120,9 @@ def _reversed(
     def body(state):
         left, later, now, u_later, u_now, grads = state
         fz, pull = pullback(now)
-        more, u_more = pull(tau * jnp.where((left > 0)[:, None], u_later, 0))
-        moved = now, (later - tau * fz) / (1 - tau), u_now + u_more, (1 - tau) * u_later
-        states = zip(moved, (later, now, u_later, u_now), strict=True)
-        kept = (jnp.where((left > 0)[:, None], new, old) for new, old in states)
+        going = (left > 0)[:, None]  # a sample that is back at its start stays there, and adds nothing
+        more, u_more = pull(jnp.where(going, tau * u_later, 0))
+        kept = now, jnp.where(going, (later - tau * fz) / (1 - tau), now), u_now + u_more, (1 - tau) * u_later
         return left - 1, *kept, jax.tree.map(jnp.add, grads, more)
 
     grads, u = pullback(last)[1](y)

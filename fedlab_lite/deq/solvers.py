@@ -224,19 +224,18 @@ def broyden(
 
         dz, dg = z - z_before, g - g_before
 
-        def rows(i, total):  # the transposed H + I times dz
-            return total + dot(u[i], dz)[:, None] * v[i]
-
-        def columns(i, totals):  # H + I times dg and g
-            return tuple(total + dot(v[i], y)[:, None] * u[i] for total, y in zip(totals, (dg, g), strict=True))
+        def add(i, sums):  # (H + I)^T dz and (H + I) g, term by term
+            of_dz, of_g = sums
+            return of_dz + dot(u[i], dz)[:, None] * v[i], of_g + dot(v[i], g)[:, None] * u[i]
 
         none = jnp.zeros_like(g)  # only the terms since the last restart count; slot is their number
-        new_v = jax.lax.fori_loop(0, slot, rows, none) - dz
-        of_dg, of_g = jax.lax.fori_loop(0, slot, columns, (none, none))
-        gap, along = dz + dg - of_dg, dot(new_v, dg)
+        of_dz, of_g = jax.lax.fori_loop(0, slot, add, (none, none))
+        new_v, step = of_dz - dz, g - of_g
+        gap = jnp.where(slot == 0, dz + dg, step)  # dz = -H g_before, so dz - H dg = -H g; after a restart H is -I
+        along = dot(new_v, dg)
         usable = jnp.abs(along) > 0  # no movement (or the first step): no new term
         new_u = gap * jnp.where(usable, 1 / jnp.where(usable, along, 1), 0)[:, None]
-        proposed = z + g - (of_g + new_u * dot(new_v, g)[:, None])
+        proposed = z + step - new_u * dot(new_v, g)[:, None]
         if inverse:  # of a sample that has stopped, the terms stay
             new_u, new_v = (jnp.where(s.active[:, None], new, old[slot]) for new, old in ((new_u, u), (new_v, v)))
         return (u.at[slot].set(new_u), v.at[slot].set(new_v), z, g), proposed

@@ -24,7 +24,7 @@ def layer(A, B, u, m, **options):
     return jnp.maximum(v, 0), solution
 
 
-def forward_backward(W, u, m, steps=20_000):
+def forward_backward(W, u, m, steps=1_000_000):
     """The paper's other splitting, as an independent way to the same equilibrium; its step is at most 2 m / L^2."""
     M = np.eye(len(W)) - W
     alpha, z = m / np.linalg.norm(M, 2) ** 2, np.zeros_like(u)
