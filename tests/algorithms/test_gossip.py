@@ -283,3 +283,13 @@ def test_a_graph_of_another_size():
     problem = replace(blobs(), graph=make_graph("ring", 4))
     with pytest.raises(InputError, match="the graph has 4 clients, the data have 5"):
         make_algorithm("dec_fedavg").check(problem)
+
+
+@pytest.mark.parametrize("name", ["dpsgd", "deprl"])
+def test_metropolis_must_be_doubly_stochastic_and_uniform_need_not(name, monkeypatch):
+    """On a star the columns of uniform weights do not sum to 1: the centre counts for more."""
+    problem = replace(quadratic_problem([1.0, 5.0, 3.0], [2, 2, 2]), graph=make_graph("star", 3))
+    init(make_algorithm(name, mixing="uniform"), problem)
+    monkeypatch.setattr(Graph, "metropolis", property(lambda graph: graph.uniform))
+    with pytest.raises(InputError, match="not doubly stochastic"):
+        init(make_algorithm(name, mixing="metropolis"), problem)

@@ -206,6 +206,15 @@ def test_dirichlet_capped_helps_out_where_no_draw_gives_everyone_enough():
             assert counts[y_test[b[0]]] == counts.max()
 
 
+def test_of_all_draws_the_one_that_lacks_least_is_taken():
+    """Rows that a draw lacks: what each worker has below one per class. Twelve draws, none of which lacks nothing."""
+    y, rng = labels(5, 100), np.random.default_rng(3)
+    lacking = [sum(max(5 - n, 0) for n in _drawn(np.full(5, 100), 40, 0.1, rng)[1].sum(0)) for _ in range(12)]
+    given = [dirichlet_capped(y, y, 40, 0.1, seed=3, max_draws=n)[2] for n in range(1, 13)]
+    assert given == np.minimum.accumulate(lacking).tolist()
+    assert given[0] > given[-1] > 0
+
+
 class GivenShares:
     """A generator whose Dirichlet draws are these shares, one row per class."""
 
