@@ -289,7 +289,7 @@ def test_a_graph_of_another_size():
 def test_metropolis_must_be_doubly_stochastic_and_uniform_need_not(name, monkeypatch):
     """On a star the columns of uniform weights do not sum to 1: the centre counts for more."""
     problem = replace(quadratic_problem([1.0, 5.0, 3.0], [2, 2, 2]), graph=make_graph("star", 3))
-    init(make_algorithm(name, mixing="uniform"), problem)
+    make_algorithm(name, mixing="uniform").check(problem)
     monkeypatch.setattr(Graph, "metropolis", property(lambda graph: graph.uniform))
     with pytest.raises(InputError, match="not doubly stochastic"):
-        init(make_algorithm(name, mixing="metropolis"), problem)
+        make_algorithm(name, mixing="metropolis").check(problem)
