@@ -24,16 +24,16 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 ALGORITHMS = sorted(file.stem for file in (ROOT / "fedlab_lite/algorithms").glob("[a-z]*.py"))
 TESTS = {  # the tests of a file, as arguments of pytest
-    **{f"fedlab_lite/algorithms/{name}.py": f"tests/algorithms -k {name}" for name in ALGORITHMS},
-    "fedlab_lite/algorithms/deprl.py": "tests/algorithms -k 'deprl or theorem'",
-    "fedlab_lite/algorithms/dispfl.py": "tests/algorithms -k 'dispfl or mask or largest or erk or share or precision'",
-    "fedlab_lite/algorithms/fedcr.py": "tests/algorithms -k 'fedcr or divergence'",
-    "fedlab_lite/algorithms/fedpac.py": "tests/algorithms -k 'fedpac or shares or simplex'",
-    "fedlab_lite/algorithms/knn_per.py": "tests/algorithms -k 'knn or Neighbours or newcomers_have'",
+    **{f"fedlab_lite/algorithms/{name}.py": f"tests/algorithms -k '{name} or default'" for name in ALGORITHMS},
+    "fedlab_lite/algorithms/deprl.py": "tests/algorithms -k 'deprl or theorem or default'",
+    "fedlab_lite/algorithms/dispfl.py": "tests/algorithms -k 'dispfl or mask or largest or erk or share or precision or default'",
+    "fedlab_lite/algorithms/fedcr.py": "tests/algorithms -k 'fedcr or divergence or default'",
+    "fedlab_lite/algorithms/fedpac.py": "tests/algorithms -k 'fedpac or shares or simplex or default'",
+    "fedlab_lite/algorithms/knn_per.py": "tests/algorithms -k 'knn or Neighbours or newcomers_have or default'",
     "fedlab_lite/algorithms/parts/consensus.py": "tests/algorithms -k 'fedreco or measures or batch or Variance'",
     "fedlab_lite/algorithms/parts/distillation.py": "tests/algorithms/test_gossip.py",
     "fedlab_lite/algorithms/parts/gossip.py": "tests/algorithms -k 'gossip or dpsgd or newcomer'",
-    "fedlab_lite/algorithms/parts/personal_head.py": "tests/algorithms -k 'fedrep or fedper or newcomer'",
+    "fedlab_lite/algorithms/parts/personal_head.py": "tests/algorithms -k 'fedrep or fedper or newcomer or default'",
     "fedlab_lite/algorithms/parts/server.py": "tests/algorithms/test_optimizers.py",
     "fedlab_lite/data/partition.py": "tests/data/test_partition.py",
     "fedlab_lite/data/partition_deprl.py": "tests/data/test_partition.py -k 'capped or full or lacks'",
