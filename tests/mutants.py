@@ -26,7 +26,8 @@ ALGORITHMS = sorted(file.stem for file in (ROOT / "fedlab_lite/algorithms").glob
 TESTS = {  # the tests of a file, as arguments of pytest
     **{f"fedlab_lite/algorithms/{name}.py": f"tests/algorithms -k '{name} or default'" for name in ALGORITHMS},
     "fedlab_lite/algorithms/deprl.py": "tests/algorithms -k 'deprl or theorem or default'",
-    "fedlab_lite/algorithms/dispfl.py": "tests/algorithms -k 'dispfl or mask or largest or erk or share or precision or default'",
+    "fedlab_lite/algorithms/dispfl.py": "tests/algorithms "
+    "-k 'dispfl or mask or largest or erk or share or precision or default'",
     "fedlab_lite/algorithms/fedcr.py": "tests/algorithms -k 'fedcr or divergence or default'",
     "fedlab_lite/algorithms/fedpac.py": "tests/algorithms -k 'fedpac or shares or simplex or default'",
     "fedlab_lite/algorithms/knn_per.py": "tests/algorithms -k 'knn or Neighbours or newcomers_have or default'",
