@@ -55,8 +55,8 @@ def _label(ax: Any, points: Mapping[str, tuple[float, float]]) -> None:
             continue
         x, y = 72 * inches.transform(ax.transData.transform(point))
         width, side = LETTER * len(label), 1 if point[0] < middle else -1
-        left, shift = (x if side > 0 else x - width), 2.0
-        while any(abs(left - a) < max(width, b) and abs(y + shift - c) < LINE - 1 for a, b, c in placed):
+        left, shift = (x + 5 if side > 0 else x - 5 - width), 2.0
+        while any(left < a + b and a < left + width and abs(y + shift - c) < LINE - 1 for a, b, c in placed):
             shift -= LINE
         placed.append((left, width, y + shift))
         where = {"xytext": (5 * side, shift), "textcoords": "offset points", "ha": "left" if side > 0 else "right"}
