@@ -8,7 +8,7 @@ import numpy as np
 from fedlab_lite.deq import Report
 from fedlab_lite.plots import style
 
-LINE, LETTER = 9.0, 4.0  # points: the height of a line of a label, and the width of a letter
+LINE, LETTER = 9.0, 4.5  # points: the height of a line of a label, and the width of a letter
 
 
 def equilibrium_report(report: Report):
