@@ -275,6 +275,7 @@ def check_value(name: str, value: Any, hint: Any, rule: Rule = None) -> None:
 
 
 def _wrong(name: str, value: Any, hint: Any, allowed: str) -> InputError:
+    allowed = allowed or ("True or False" if hint is bool else "")
     also = f", {allowed}" if allowed else ""
     kind = "" if fits(value, hint) else f" ({type(value).__name__})"
     return InputError(f"{name} must be of type {type_name(hint)}{also}, got {value!r:.200}{kind}")

@@ -114,7 +114,7 @@ def test_fields_of_every_kind(monkeypatch, first):
     assert dict(settings.algorithm_options) == {"nesterov": True, "sizes": (4,), "shift": -2.0}
     hash(settings)
     for options, words in (
-        ({"nesterov": 1}, r"nesterov of WHO must be of type bool, got 1 \(int\)"),
+        ({"nesterov": 1}, r"nesterov of WHO must be of type bool, True or False, got 1 \(int\)"),
         ({"shift": True}, r"shift of WHO must be of type float, finite, got True \(bool\)"),
         ({"sizes": 3}, r"sizes of WHO must be of type tuple\[int, ...\], .*got 3 \(int\)"),
         ({"depths": (2, -1)}, r"depths of WHO must be of type tuple\[int, ...\], each at least 1, got \(2, -1\)"),

@@ -73,7 +73,7 @@ def test_equal_settings_have_one_spelling():
         ({"graph": "rign"}, "graph must be one of ring, star, random, complete, '', got 'rign'; did you mean 'ring'"),
         ({"graph_seed": -1}, "graph_seed must be of type int, 0 to 2.31 - 1, got -1"),
         ({"seeds": [0, -1]}, r"seeds must .*, not empty, each 0 to 2.31 - 1, got \[0, -1\]"),
-        ({"common_test": 1}, r"common_test must be of type bool, got 1 \(int\)"),
+        ({"common_test": 1}, r"common_test must be of type bool, True or False, got 1 \(int\)"),
         ({"eval_every": 0}, "eval_every must be of type int, at least 1, got 0"),
         ({"algorithm": "fedavgg"}, "unknown algorithm 'fedavgg'; did you mean 'fedavg'"),
         ({"model": "mpl"}, "unknown model 'mpl'; did you mean 'mlp'"),
