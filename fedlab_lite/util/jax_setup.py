@@ -6,6 +6,7 @@ import ipaddress
 import os
 import platform
 import re
+import resource
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -31,6 +32,7 @@ WANTED = {  # of JAX' configuration where runs are computed, by the reason
     },
 }
 _ADDRESS = re.compile(r"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+):[0-9]{1,5}")  # of a coordinator: host:port
+ADDRESSES = 3 << 30  # bytes of address space that JAX maps; it uses a fraction
 FORMS = {b"x": ("zlib",), b"(": ("compression.zstd", "zstandard")}  # first byte of a compiled program: who reads it
 
 
@@ -112,6 +114,9 @@ def start() -> None:
         for name, values in wanted.items():
             if (value := getattr(jax.config, name)) not in values:
                 raise InputError(f"{name.upper()} is {value!r}, {why}; leave it unset")
+    if 0 <= (limit := resource.getrlimit(resource.RLIMIT_AS)[0]) < ADDRESSES:
+        size, most = (f"{count / 2**30:.1f} GiB" for count in (limit, ADDRESSES))
+        raise InputError(f"this process may map {size} of memory, and JAX maps up to {most}; raise `ulimit -v`")
     try:
         jax.devices()
     except (RuntimeError, AssertionError) as error:  # JAX' own check of CUDA is an assertion

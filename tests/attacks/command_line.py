@@ -62,7 +62,7 @@ SHELL: dict[str, tuple[str, dict[str, str | None], str]] = {  # a command line, 
     "a store in /proc": (f"{{fedlab}} {COMPUTE}", {"FEDLAB_RUNS": "/proc/x"}, "cannot write"),
     "32 open files": (f"ulimit -n 32; {{fedlab}} {COMPUTE}", {}, ""),
     "32 open files, a notebook": ("ulimit -n 32; {fedlab} run fedeq/eq03", {}, ""),
-    "little memory": (f"ulimit -v 1500000; {{fedlab}} {COMPUTE}", {}, ""),
+    "little memory": (f"ulimit -v 1500000; {{fedlab}} {COMPUTE}", {}, "raise `ulimit -v`"),
     "files of 2 kB": ("ulimit -f 4; {fedlab} data import t.csv --output t.npz", {}, ""),
 }
 NO_STDERR = {"no stderr, and an error", "a full disk for stderr", "no streams"}

@@ -40,6 +40,7 @@ except FedlabError as error:
 ENVIRONMENTS = {  # variables, each with the numbers that must come of it: the same, or a refusal
     "as it is": {},
     **{f"JAX_NUM_CPU_DEVICES={n}": {"JAX_NUM_CPU_DEVICES": str(n)} for n in (1, 2, 3, 8)},
+    "NPROC=2": {"NPROC": "2"},
     "JAX_ENABLE_X64=1": {"JAX_ENABLE_X64": "1"},
     "JAX_THREEFRY_PARTITIONABLE=0": {"JAX_THREEFRY_PARTITIONABLE": "0"},
     "JAX_RANDOM_SEED_OFFSET=5": {"JAX_RANDOM_SEED_OFFSET": "5"},
@@ -59,18 +60,19 @@ ENVIRONMENTS = {  # variables, each with the numbers that must come of it: the s
     "LC_ALL=C": {"LC_ALL": "C", "PYTHONUTF8": "0"},
 }
 AFTER = ({"jax_enable_x64": True}, {"jax_default_prng_impl": "rbg"}, {"jax_threefry_partitionable": False})
-ROUNDING = 2e-3  # of a loss: what other sums in a round may change
+ROUNDING = 2e-3  # of a loss: what other sums in a round may change; so do other numbers of threads
 
 
 def said_by(folder: Path, environment: dict[str, str], change: dict | None = None) -> tuple[dict, Outcome]:
     """What a process with these variables says of the runs, and whether it ends well.
 
-    Of several kinds of networks where the number of devices changes, and of one elsewhere.
+    Of several kinds of networks where the number of devices or threads changes, and of one elsewhere.
     """
-    every = not environment or "JAX_NUM_CPU_DEVICES" in environment
+    every = not environment or not environment.keys().isdisjoint({"JAX_NUM_CPU_DEVICES", "NPROC"})
     wanted = RUNS if every and not change else {"mlp": RUNS["mlp"]}
     code = ["-c", SCRIPT, json.dumps(wanted), json.dumps(BASE), json.dumps(change or {})]
     runs = folder / f"runs{random.random()}"
+    environment = {"NPROC": "8"} | environment  # XLA's threads, otherwise max(cores, devices)
     said = process([sys.executable, *code], env={**environment, "FEDLAB_RUNS": str(runs), "FEDLAB_BATCH": "1"})
     found = [json.loads(line.removeprefix("found ")) for line in said.out.splitlines() if line.startswith("found ")]
     whole = {name: (names, numbers) for name, names, numbers in found}

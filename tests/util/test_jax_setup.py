@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import resource
 import socket
 import subprocess
 import sys
@@ -289,3 +290,10 @@ def test_every_notebook_sets_up_first(file):
     assert re.search(r"^import fedlab_lite as fl$", imports, re.MULTILINE)
     first, second, *_ = (line for line in imports.splitlines() if line and not re.match("(import|from) ", line))
     assert (first, second) == ("fl.setup()", "fl.check_parameters(globals())")
+
+
+def test_too_few_addresses_are_refused_before_JAX_aborts(monkeypatch):
+    """JAX's C++ would end the process without an error of Python."""
+    monkeypatch.setattr(resource, "getrlimit", lambda which: (3 * 2**29, -1))
+    with pytest.raises(InputError, match=r"may map 1\.5 GiB .* up to 3\.0 GiB; raise `ulimit -v`"):
+        jax_setup.start()
