@@ -189,6 +189,6 @@ def cases(folder: Any, seed: int, share: float) -> Iterator[Outcome]:
         for number in range(seed, seed + math.ceil(DRAWS[what] * share)):
             yield holds(f"{what} {number}", partial(attempt, number), may_refuse=what == "partition")
     if share == 1:
-        for number in range(seed + 1, seed + 5):
+        for number in range(seed + 1, seed + 3):
             yield from rounds_on_random_rows(number)
         yield from units(*TESTS)

@@ -25,8 +25,8 @@ from fedlab_lite.util import files, jax_setup
 
 
 def kills(folder: Path, seed: int, share: float) -> Iterator[Outcome]:
-    """60 SIGKILLs at random moments of runs, sweeps, searches and figures, then resumed."""
-    each = math.ceil(60 * share / len(JOBS))
+    """40 SIGKILLs at random moments of runs, sweeps, searches and figures, then resumed."""
+    each = math.ceil(40 * share / len(JOBS))
     with ThreadPoolExecutor(2) as pool:
         jobs = {job: pool.submit(kill_and_resume, each, folder / job, seed, job) for job in JOBS}
         for job, result in jobs.items():
