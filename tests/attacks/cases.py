@@ -17,6 +17,7 @@ import warnings
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from importlib.metadata import version
 from pathlib import Path
 from typing import NamedTuple
 
@@ -154,6 +155,8 @@ def side_by_side(attempts: Mapping[str, Callable[[], Outcome]]) -> Iterator[Outc
 # --- tests of the package as cases ------------------------------------------------------------------------------------
 
 QUICKLY = "--xla_backend_optimization_level=0 --xla_cpu_parallel_codegen_split_count=1"
+if version("jaxlib").startswith("0.10."):  # an unknown flag ends a process
+    QUICKLY += " --xla_cpu_use_fusion_emitters=false"
 
 
 def units(*selected: str, words: str | None = None) -> Iterator[Outcome]:
