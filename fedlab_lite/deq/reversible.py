@@ -127,7 +127,8 @@ def _reversed(
 
     grads, u = pullback(last)[1](y)
     state = steps, last, before, u, jnp.zeros_like(u), grads
-    _, reached, *_, grads = jax.lax.while_loop(lambda state: any_of(state[0] > 0), body, state)
+    # Two steps at a time: the two states change places, and back again, so XLA copies neither.
+    _, reached, *_, grads = jax.lax.while_loop(lambda state: any_of(state[0] > 0), lambda s: body(body(s)), state)
     if not any(isinstance(each, jax.core.Tracer) for each in (reached, *grads)):
         _say(norm(reached - start) / jnp.maximum(norm(last), jnp.finfo(last.dtype).tiny))
     found = iter(grads)

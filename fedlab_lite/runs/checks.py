@@ -26,7 +26,7 @@ def _all(names: str, rule: Rule) -> dict[str, Rule]:
 RANGES: dict[str, Rule] = (
     _all("preset", PRESETS)
     | _all("num_workers clients_a_round cohort writers rows most_rows many_clients", Range(1))
-    | _all("local_epochs pretrain_epochs local_steps distill_steps num_steps num_terms", Range(1))
+    | _all("local_epochs pretrain_epochs local_steps distill_steps num_steps resnet_steps num_terms", Range(1))
     | _all("num_draws draws num_seeds num_trials num_periods horizons repeats", Range(1))
     | _all("depths inputs memory late_round steady_rounds", Range(1))
     | _all("timed_rounds warm_up", Range(0))
