@@ -31,6 +31,11 @@ hypothesis.settings.register_profile("fedlab", deadline=None)  # a busy machine 
 hypothesis.settings.load_profile("fedlab")
 
 
+def pytest_collection_modifyitems(items):
+    """The longest first, so that no process waits for the last one: slow tests, and the last chapters of the course."""
+    items.sort(key=lambda item: item.get_closest_marker("slow") is None and "learn/1" not in item.nodeid)
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _session_cache():
     """One cache for the session, so embedded data are drawn once."""

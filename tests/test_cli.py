@@ -19,7 +19,7 @@ from packaging.utils import canonicalize_name
 
 from fedlab_lite.algorithms import ALGORITHMS, algorithm_options, option_words
 from fedlab_lite.cli import EXTRAS, main
-from fedlab_lite.data import DATASETS
+from fedlab_lite.data import DATASETS, synthetic
 from fedlab_lite.nn import MODELS
 from fedlab_lite.papers import Item, notebooks
 from fedlab_lite.papers import presets as papers
@@ -397,7 +397,8 @@ def test_compute_needs_nothing_but_the_core(not_core):
     ],
 )
 def test_what_is_missing_is_named_with_its_extra(missing, command, message, monkeypatch, tmp_path, capsys):
-    monkeypatch.setenv("FEDLAB_CACHE", str(tmp_path))  # no glyphs in it
+    monkeypatch.setenv("FEDLAB_CACHE", str(tmp_path))  # no glyphs in it, and none that were drawn before
+    monkeypatch.setattr(synthetic, "_outlines", synthetic._outlines.__wrapped__)
     monkeypatch.setitem(sys.modules, missing, None)
     assert main(command) == 2
     assert message in capsys.readouterr().err

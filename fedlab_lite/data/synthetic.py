@@ -9,6 +9,7 @@ alone is clearly less accurate. Clients differ in their classes and in how they 
 import contextlib
 import io
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -173,6 +174,7 @@ def _sample(images: np.ndarray, first: np.ndarray, row: np.ndarray, column: np.n
     return upper * (1 - below) + lower * below
 
 
+@cache
 def _outlines() -> np.ndarray:
     """Render every character in every typeface, slightly blurred: `[faces, 62, 48, 48]` in [0, 1], on one base line."""
     import matplotlib
