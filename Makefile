@@ -13,9 +13,7 @@ IMPORTED := fedlab_lite.plots, fedlab_lite.papers, ipykernel.kernelapp, jupyter_
   pandas, papermill.execute, seaborn
 EACH_CORE := -n auto --dist worksteal
 # The package's tests mostly compile. These flags halve the time of that; notebooks are compiled without them.
-# Only JAX 0.10 has the last one, and an unknown flag ends a process.
-QUICKLY = XLA_FLAGS="--xla_backend_optimization_level=0 --xla_cpu_parallel_codegen_split_count=1 \
-  $(if $(shell ls -d $(BIN)/../lib/*/site-packages/jaxlib-0.10.*),--xla_cpu_use_fusion_emitters=false)"
+QUICKLY = XLA_FLAGS="$(shell $(BIN)/python tests/quickly.py)"
 
 .PHONY: reproduce test check lint bench attack browser figures book clean
 

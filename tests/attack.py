@@ -30,6 +30,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import quickly
 from attacks import (
     bad_input,
     command_line,
@@ -46,7 +47,7 @@ from attacks import (
     tables,
     writers,
 )
-from attacks.cases import QUICKLY, SILENT, Outcome, elsewhere, process
+from attacks.cases import SILENT, Outcome, elsewhere, process
 
 Part = Callable[[Path, int, float], Iterator[Outcome]]  # folder, seed, share of the draws
 SECTIONS: dict[str, tuple[Part, ...]] = {  # the longest first
@@ -82,8 +83,8 @@ def in_a_process(section: str, seed: int, share: float) -> tuple[list[Outcome], 
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "outcomes.json"
         command = [sys.executable, __file__, section, "--seed", str(seed), "--share", str(share), "--write", str(file)]
-        quickly = {"XLA_FLAGS": QUICKLY} if section in COMPILED_QUICKLY else {}
-        said = process(command, seconds=20 * 60, env=quickly)
+        flags = {"XLA_FLAGS": quickly.FLAGS} if section in COMPILED_QUICKLY else {}
+        said = process(command, seconds=20 * 60, env=flags)
         if file.exists():
             outcomes = [Outcome(*each) for each in json.loads(file.read_text())]
         else:

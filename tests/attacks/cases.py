@@ -17,9 +17,10 @@ import warnings
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from importlib.metadata import version
 from pathlib import Path
 from typing import NamedTuple
+
+import quickly
 
 from fedlab_lite import cli
 from fedlab_lite.util import FedlabError
@@ -154,17 +155,13 @@ def side_by_side(attempts: Mapping[str, Callable[[], Outcome]]) -> Iterator[Outc
 
 # --- tests of the package as cases ------------------------------------------------------------------------------------
 
-QUICKLY = "--xla_backend_optimization_level=0 --xla_cpu_parallel_codegen_split_count=1"
-if version("jaxlib").startswith("0.10."):  # an unknown flag ends a process
-    QUICKLY += " --xla_cpu_use_fusion_emitters=false"
-
 
 def units(*selected: str, words: str | None = None) -> Iterator[Outcome]:
     """The package's own tests of these files, each a case; `words`: of pytest's -k."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "found.xml"
         options = ["-p", "no:cacheprovider", "-p", "no:xdist", f"--junitxml={file}", *(["-k", words] if words else [])]
-        environment = {"XLA_FLAGS": QUICKLY, "PYTHONPATH": None}
+        environment = {"XLA_FLAGS": quickly.FLAGS, "PYTHONPATH": None}
         command = [sys.executable, "-m", "pytest", "-q", *options, *selected]
         said = process(command, seconds=15 * 60, cwd=ROOT, env=environment)
         if not file.exists():

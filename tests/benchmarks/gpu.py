@@ -18,16 +18,16 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as TooLate
-from importlib.metadata import version
 from pathlib import Path
 
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parents[2]))
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # PyTorch needs memory too
     if "--quick" in sys.argv:  # it compiles longer than it runs
-        flags = ["backend_optimization_level=0", "cpu_parallel_codegen_split_count=1"]
-        flags += ["cpu_use_fusion_emitters=false"] if version("jaxlib").startswith("0.10.") else []
-        os.environ.setdefault("XLA_FLAGS", " ".join(f"--xla_{flag}" for flag in flags))
+        sys.path.insert(0, str(Path(__file__).parents[1]))
+        import quickly
+
+        os.environ.setdefault("XLA_FLAGS", quickly.FLAGS)
 
 import jax
 import jax.numpy as jnp
