@@ -101,7 +101,7 @@ class History:
         names = [name for name in dict.fromkeys((self.headline, "loss")) if name in self.metrics]
         colours = ("#0072B2", "#D55E00")
         curves = [
-            svg_curve(self.rounds, self.metrics[name], name, colour)
+            svg_curve(self.rounds, self.values(name), name, colour)
             for name, colour in zip(names, colours, strict=False)
         ]
         lines = {f"final {name}": mean_and_std(self.final(name)) for name in names}
@@ -143,15 +143,22 @@ class History:
         return self.client_curves[:, -1]
 
     def final(self, name: str = "accuracy", last: int = 10) -> np.ndarray:
-        """The mean over the evaluations within the last `last` rounds, `[S]` (FeDEQ, Sec. V-A4: the last 10)."""
+        """The mean over the evaluations within the last `last` rounds, `[S]` (FeDEQ, Sec. V-A4: the last 10).
+
+        NaN for a seed whose loss was not finite in one of them.
+        """
         counted = self.rounds > max(self.num_rounds - last, min(self.num_rounds, 1) - 1)
         return self.values(name)[:, counted].mean(axis=1)
 
     def values(self, name: str) -> np.ndarray:
-        """A metric's curves, `[S, E]`; raises `InputError` if the run lacks the metric."""
+        """A metric's curves, `[S, E]`, NaN where the seed's loss is not finite: a broken model's accuracy says nothing.
+
+        Raises `InputError` if the run lacks the metric.
+        """
         if name not in self.metrics:
             raise InputError(f"this run has no metric {name!r}; it has {', '.join(sorted(self.metrics))}")
-        return self.metrics[name]
+        finite = np.isfinite(self.metrics.get("loss", 0.0))
+        return self.metrics[name] if finite.all() else np.where(finite, self.metrics[name], np.nan)
 
     @classmethod
     def stack(cls, parts: Sequence["History"], settings: Any = None) -> "History":

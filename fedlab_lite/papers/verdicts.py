@@ -116,7 +116,7 @@ def trained(histories: Mapping[str, History]) -> list[str]:
         name = plain_name(key)
         if run.num_rounds < 1 or not run.seeds:
             found.append(f"{name} was not trained ({run.num_rounds} rounds, {len(run.seeds)} seeds)")
-        elif any(run.diverged) or not statistics.finite(run.metrics[run.headline]):
+        elif any(run.diverged) or not statistics.finite(run.values(run.headline)):
             found.append(f"{name} diverged")
         elif statistics.is_share(run.headline) and not math.isfinite(run.constant):
             found.append(f"{name} has no majority baseline to be held against")

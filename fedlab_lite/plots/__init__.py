@@ -19,6 +19,7 @@ from fedlab_lite.plots.style import (
     heading,
     look,
     mean_and_dots,
+    name_diverged,
     printed,
     shared_legend,
     spread,

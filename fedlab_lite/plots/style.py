@@ -122,6 +122,24 @@ def constant_line(histories: Mapping[str, History], ax, *, scale: float = 1.0) -
         ax.axhline(scale * level, color="#777777", linestyle=(0, (1, 2)), linewidth=1.2, label=label)
 
 
+def name_diverged(ax, histories: Mapping[str, History], at: tuple[float, float] = (0.03, 0.03)) -> None:
+    """Write the names of the runs that diverged into a panel, from `at` on; `curves` has them in its legend.
+
+    Args:
+      at: a place in the panel, from (0, 0), its lower left corner, to (1, 1).
+
+    >>> import matplotlib.pyplot as plt
+    >>> _, ax = plt.subplots()
+    >>> name_diverged(ax, {})
+    >>> len(ax.texts)
+    0
+    """
+    lost = [name for name, history in histories.items() if any(history.diverged)]
+    if lost:
+        text = {"transform": ax.transAxes, "fontsize": 8, "color": "#B00000"}
+        ax.text(*at, f"diverged: {', '.join(lost)}", **text)
+
+
 def printed(ax, x: Any, values: Any, color: Any, *, label: str = "published", **options: Any) -> None:
     """Draw published values of the same setting as hollow diamonds, with one legend entry.
 

@@ -5,10 +5,8 @@ Runs are named "column/value". A column is a federation or a variant of the algo
 
 from collections.abc import Mapping, Sequence
 
-import numpy as np
-
 from fedlab_lite.engine import History, mean_and_band
-from fedlab_lite.plots.style import literal
+from fedlab_lite.plots.style import literal, name_diverged
 from fedlab_lite.runs import Settings
 
 DATA = {"fashion_mnist": "Fashion-MNIST", "cifar10": "CIFAR-10", "cifar100": "CIFAR-100", "femnist": "FEMNIST"}
@@ -69,10 +67,7 @@ def sweep_curves(runs: Mapping[float, History], metric: str, ax, *, scale: float
       begin: the first evaluation to draw; 1 for a metric that is 0 before training on a logarithmic axis.
     """
     for value, run in runs.items():
-        curve = scale * np.where(np.isfinite(run.metrics["loss"]), run.metrics[metric], np.nan)[:, begin:]
+        curve = scale * run.values(metric)[:, begin:]
         mean_and_band(ax, run.rounds[begin:], curve, sweep_look(value, list(runs)))
-    lost = [f"{value:g}" for value, run in runs.items() if any(run.diverged)]
-    if lost:
-        text = {"transform": ax.transAxes, "fontsize": 8, "color": "#B00000"}
-        ax.text(0.03, 0.03, rf"diverged: $\rho$ = {', '.join(lost)}", **text)
+    name_diverged(ax, {rf"$\rho$ = {value:g}": run for value, run in runs.items()})
     ax.set(xlabel="communication round")

@@ -16,8 +16,9 @@ from fedlab_lite.util import InputError
 
 mpl.use("agg")
 RUN = history([[0.1, 0.5, 0.6], [0.1, 0.7, 0.8]])
-RUN = replace(RUN, metrics=RUN.metrics | {"loss": np.array([[2, 1, 0.5], [2, 1, np.nan]], np.float32)})
+RUN = replace(RUN, metrics=RUN.metrics | {"loss": np.array([[2, 1, 0.5], [2, 1, 0.4]], np.float32)})
 RUN = replace(RUN, about={"algorithm": "FedAvg", "model": "<b>mine</b>", "dataset": "a & b"})
+BROKEN = replace(RUN, metrics=RUN.metrics | {"loss": np.array([[2, 1, 0.5], [2, 1, np.nan]], np.float32)})
 
 
 def test_one_line():
@@ -54,6 +55,17 @@ def test_whatever_came_of_it(values, evaluations):
     ET.fromstring(bare._repr_html_())
     assert isinstance(bare, History)
     assert repr(bare).startswith("History(")
+
+
+def test_a_broken_model_has_no_accuracy():
+    assert np.isnan(BROKEN.values("accuracy")).tolist() == [[False, False, False], [False, False, True]]
+    assert BROKEN.values("accuracy").dtype == BROKEN.metrics["accuracy"].dtype
+    assert np.isnan(BROKEN.final(last=1)).tolist() == [False, True]
+    ax = BROKEN.plot()
+    assert np.isnan(ax.lines[0].get_ydata()).tolist() == [False, False, True]
+    plt.close(ax.figure)
+    assert "accuracy nan" in repr(BROKEN)
+    assert "accuracy: 0.1 to 0.6" in BROKEN._repr_html_()
 
 
 def test_plot():

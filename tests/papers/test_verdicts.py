@@ -171,13 +171,18 @@ def test_that_a_method_learns_nothing_can_be_confirmed():
         (made([0.7, 0.7, 0.7], seeds=(3, 4, 5)), "a and b have no seed in common"),
         (
             made([0.7] * 3, metrics={"accuracy": np.full((3, 41), 0.7), "loss": np.full((3, 41), math.nan)}),
-            "in loss: not",
+            "b diverged",
+        ),
+        (
+            made([0.7] * 3, metrics={"accuracy": np.full((3, 41), 0.7), "accuracy_gap": np.full((3, 41), math.nan)}),
+            "in gap between clients: not",
         ),
         (made([0.7, 0.7, 0.7], metrics={"accuracy": np.full((3, 41), 0.7)}), "loss of b was not measured"),
     ],
 )
 def test_what_cannot_be_compared_is_undecided(run, why):
-    metric = {"metric": "loss", "higher": False} if "loss" in why else {}
+    asked = next((name for word, name in {"loss": "loss", "gap": "accuracy_gap"}.items() if word in why), None)
+    metric = {"metric": asked, "higher": False} if asked else {}
     found = compare({"a": GOOD, "b": run}, "a", "b", **metric)
     assert found.outcome == "undecided"
     assert why in found.reason

@@ -112,6 +112,13 @@ def test_the_majority_baseline_and_what_diverged_are_said():
     assert list(ax.lines[-1].get_ydata()) == [25, 25]
 
 
+def test_a_panel_names_what_diverged():
+    fig, ax = plt.subplots()
+    style.name_diverged(ax, {"D-PSGD": replace(RUNS["fedeq"], diverged=(False, True)), "Local": RUNS["mlp"]})
+    assert [text.get_text() for text in ax.texts] == ["diverged: D-PSGD"]
+    plt.close(fig)
+
+
 def test_what_the_paper_prints_is_a_hollow_marker_with_one_entry():
     fig, ax = plt.subplots()
     style.printed(ax, [0, 1], [50, None], "#D55E00")
