@@ -24,10 +24,10 @@ from fedlab_lite.algorithms import algorithm_defaults
 from fedlab_lite.engine import History
 from fedlab_lite.nn import model_defaults
 from fedlab_lite.papers import presets
-from fedlab_lite.papers.names import plain_name
+from fedlab_lite.papers.names import MOMENTS, plain_name
 from fedlab_lite.papers.outcome import Verdict, adjusted_p, decide, kindest, shortened
 from fedlab_lite.papers.presets import Item
-from fedlab_lite.papers.statistics import Comparison
+from fedlab_lite.papers.statistics import Comparison, metric_at
 from fedlab_lite.runs import Settings
 from fedlab_lite.util import InputError
 
@@ -131,7 +131,7 @@ def judge(
     """The verdict and those on what is also asked, after three checks of the outcome, and the scope.
 
     1. No comparison may change sides during the rounds that the paper still has.
-    2. The paper's rivals come out in the paper's order.
+    2. The paper's rivals come out in the paper's order, at the moment of the comparison.
     3. The same rule, applied to the printed table, agrees.
 
     The checks can only make an outcome undecided.
@@ -145,13 +145,14 @@ def judge(
         for data in (run.dataset, ""):
             longest[data] = max(longest.get(data, 0), run.num_rounds)
     rows = [row for row in printed if "accuracy" in row["name"] + row["where"] and not row["name"].endswith("±")]
-    other = regime(histories, rows, item.paper.removeprefix("fl_"))
+    own = item.paper.removeprefix("fl_")
+    regimes = {moment: regime(histories, rows, own, moment) for moment in ("", *MOMENTS)}
 
     def checked(each: Comparison) -> Comparison:
         run = histories.get(each.pair[0]) if each.pair else None
         data = run.settings.dataset if run and run.settings else ""
         left = longest.get(data, longest.get("", 0)) - each.rounds
-        return replace(each, obstacle=each.obstacle or other.get(data, "")).after(max(left, 0))
+        return replace(each, obstacle=each.obstacle or regimes[each.moment].get(data, "")).after(max(left, 0))
 
     def after(found: Verdict) -> Verdict:
         plain = decide(found.comparisons, like=found.like, cause=found.cause)
@@ -178,7 +179,7 @@ def _by_method(rows: Iterable[Mapping]) -> dict[str, dict[str, float]]:
     return found
 
 
-def regime(histories: Mapping[str, History], rows: Iterable[Mapping], own: str) -> dict[str, str]:
+def regime(histories: Mapping[str, History], rows: Iterable[Mapping], own: str, moment: str = "") -> dict[str, str]:
     """The data sets on which two rivals have the opposite order of the printed table, each with a sentence.
 
     A pair counts if one is ahead in every printed column, by `APART` points on average, and is behind here by more than
@@ -186,12 +187,15 @@ def regime(histories: Mapping[str, History], rows: Iterable[Mapping], own: str) 
 
     Args:
       own: the paper's method, which is not a rival.
+      moment: at which decentralised rivals are judged, 'mixed' or 'trained'; '': each at its own.
     """
     printed, here = _by_method(rows), {}
     for name, run in histories.items():
-        if run.settings and run.headline == "accuracy" and np.isfinite(run.final()).all():
+        metric = metric_at(run, run.headline, moment)
+        known = run.settings and run.headline == "accuracy" and metric in run.metrics
+        if known and np.isfinite(final := run.final(metric)).all():
             column, _, method = name.rpartition("/")
-            here.setdefault(run.settings.dataset, {}).setdefault(method, {})[column] = 100 * float(run.final().mean())
+            here.setdefault(run.settings.dataset, {}).setdefault(method, {})[column] = 100 * float(final.mean())
     found = {}
     for dataset, methods in here.items():
         rivals = [method for method in printed if method in methods and not method.startswith(own)]

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from fedlab_lite.engine import History
+from fedlab_lite.runs import moment_of
 
 LOWER = ("loss", "distance", "error", "gap", "residual")  # a metric whose name has one of these words: lower is better
 LEVEL = 0.05  # two-sided: equal methods get either word in at most this share of claims
@@ -48,6 +49,7 @@ class Comparison:
     said: str = ""  # the clause, where it is not "name: difference ± error"
     pair: tuple[str, str] | None = None  # names of the runs, of a comparison of two
     metric: str = ""  # in which these are compared
+    moment: str = ""  # of a round, at which these were judged: 'mixed' or 'trained'; '': at no such moment
 
     @property
     def margin(self) -> float:
@@ -126,6 +128,15 @@ class Comparison:
         about = {"difference": self.difference, "asked": self.asked, "above": self.above, "unit": self.unit}
         about |= {"error": self.error, "n": self.n, "p": adjusted, "visible": self.visible(tests)}
         return about | ({"obstacle": self.obstacle} if self.obstacle else {})
+
+
+def metric_at(run: History, metric: str, moment: str) -> str:
+    """The name of a run's metric at a moment of a round: without a suffix where the run reports that moment itself.
+
+    Args:
+      moment: 'mixed' or 'trained'; '': the run's own.
+    """
+    return metric if moment_of(run) in ("", moment) or not moment else f"{metric}_{moment}"
 
 
 def holm(ps: Sequence[float]) -> list[float]:

@@ -185,6 +185,7 @@ def _pair(histories, names, metric, by, higher, last, moment) -> Comparison:
     # The difference keeps the metric's sign: where lower is better, a lead is negative.
     about = {"asked": sign * by * scale, "above": higher, "unit": "points" if share else ""}
     about |= {"pair": tuple(names), "metric": asked_metric}
+    about["moment"] = moment or next(filter(None, map(moment_of, runs)), "")
     common = [seed for seed in runs[0].seeds if seed in runs[1].seeds]
     obstacles = [*trained(dict(zip(names, runs, strict=True))), obstacle]
     obstacles += [f"{plain_name(names[0])} and {plain_name(names[1])} have no seed in common"] * (not common)
@@ -212,7 +213,7 @@ def _at_one_moment(names, runs, metric, moment) -> tuple[list[str], str]:
             said = (f"{plain_name(name)} {MOMENTS[each]}" for name, each in zip(names, moments, strict=True))
             return [metric, metric], f"judged at unlike moments: {', '.join(said)}"
     else:
-        found = [metric if each in ("", moment) else f"{metric}_{moment}" for each in moments]
+        found = [statistics.metric_at(run, metric, moment) for run in runs]
     absent = [
         f"{plain_name(each)} of {plain_name(name)} was not measured"
         for name, run, each in zip(names, runs, found, strict=True)

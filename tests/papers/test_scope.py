@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from helpers import history
 
-from fedlab_lite.papers import presets, scope
+from fedlab_lite.papers import presets, scope, verdicts
 from fedlab_lite.papers.outcome import Verdict, decide, together
 from fedlab_lite.papers.presets import Item
 from fedlab_lite.papers.statistics import Comparison
@@ -111,6 +111,37 @@ def test_rivals_in_another_order_than_the_papers_are_another_regime():
     assert scope.regime(runs | {"z/fedavg": shares(0.3)}, PRINTED, "deprl") == {}
     mixed = [row | {"value": 71.0} if row["name"] == "x/fedavg" else row for row in PRINTED]
     assert scope.regime(runs, mixed, "deprl") == {}  # in print they stand both ways
+
+
+def test_rivals_are_put_in_order_at_the_moment_of_the_comparison():
+    """After local training FedRep is behind D-PSGD, after mixing ahead as in print: only the former is no regime."""
+
+    def judged(algorithm, trained, mixed):
+        run, options = shares(trained), (("order", "mix_first"),) if algorithm == "dpsgd" else ()
+        settings = replace(run.settings, algorithm=algorithm, algorithm_options=options)
+        return replace(
+            run, settings=settings, metrics=run.metrics | {"accuracy_mixed": shares(mixed).metrics["accuracy"]}
+        )
+
+    runs = {"z/dpsgd": judged("dpsgd", 0.9, 0.5), "z/dispfl": judged("dispfl", 0.6, 0.7)}
+    printed = [row | {"name": row["name"].replace("fedavg", "dpsgd").replace("fedrep", "dispfl")} for row in PRINTED]
+    said = "rivals are not in the paper's order: on glyphs DisPFL is 30 points behind D-PSGD, in print 20 ahead"
+    regimes = [scope.regime(runs, printed, "deprl", moment) for moment in ("", "trained", "mixed")]
+    assert regimes == [{"glyphs": said}, {"glyphs": said}, {}]
+    runs["z/deprl"] = judged("dpsgd", 0.95, 0.95)
+    about = {
+        "error": 0.1,
+        "freedom": 50.0,
+        "n": 3,
+        "unit": "points",
+        "metric": "accuracy",
+        "pair": ("z/deprl", "z/dpsgd"),
+    }
+    for moment, outcome in (("trained", "undecided"), ("mixed", "agrees")):
+        lead = Comparison("a", 9.0, moment=moment, **about)
+        assert scope.judge(TABLE, "laptop", decide([lead]), runs, printed, {})[0].outcome == outcome
+        assert verdicts.compare(runs, "z/deprl", "z/dpsgd", moment=moment).comparisons[0].moment == moment
+    assert verdicts.compare(runs, "z/deprl", "z/dpsgd").comparisons[0].moment == "trained"
 
 
 def test_the_rule_is_applied_to_the_printed_table():
