@@ -215,10 +215,11 @@ def _history(file: Path) -> History | None:
 
 
 def publish(names: Sequence[str], folder: Path) -> list[Path]:
-    """Copy the stored files of finished runs (histories, numbers from final states) to the folder of a figure."""
+    """Copy the files of finished runs (histories, what was measured), each as `find` finds it, to a figure's folder."""
     copies = []
     for name in names:
-        for file in ((found := find(name)) and sorted(found.parent.glob(f"{name}.*npz"))) or []:
+        lying = {file.name: file for place in reversed(folders()) for file in place.glob(f"{name}.*npz")}
+        for file in sorted(lying.values(), key=lambda file: file.name):
             copies.append(folder / file.name)
             if file.parent != folder:
                 write_atomic(copies[-1], file.read_bytes())

@@ -77,6 +77,17 @@ def test_runs_behind_committed_figures_are_read(count_rounds, monkeypatch):
     assert sorted(copies) == sorted(home.iterdir())  # --force leaves what is committed alone
 
 
+def test_what_was_measured_of_a_committed_run_is_committed_too():
+    """The run itself lies beside the figures alone; a number that was measured again takes the place of the old one."""
+    (name, _), home = runner.run_names(run(fedavg())), files.figures_dir() / "fedeq" / "runs"
+    store.publish([name], home)
+    store.path(name, "npz").unlink()
+    for seconds in (1.0, 2.0):
+        store.save_arrays(store.path(name, "seconds_of_1.npz"), {"seconds": np.array([seconds])}, {})
+        assert len(store.publish([name], home)) == 2
+        assert store.load_arrays(home / f"{name}.seconds_of_1.npz")[0]["seconds"] == [seconds]
+
+
 def test_a_run_too_large_for_one_file(monkeypatch):
     monkeypatch.setattr(store, "MAX_BYTES", 1000)
     history = run(fedavg())
