@@ -24,7 +24,7 @@ from fedlab_lite.algorithms import algorithm_defaults
 from fedlab_lite.engine import History
 from fedlab_lite.nn import model_defaults
 from fedlab_lite.papers import presets
-from fedlab_lite.papers.names import MOMENTS, plain_name
+from fedlab_lite.papers.names import plain_name
 from fedlab_lite.papers.outcome import Verdict, adjusted_p, decide, kindest, shortened
 from fedlab_lite.papers.presets import Item
 from fedlab_lite.papers.statistics import Comparison, metric_at
@@ -146,13 +146,16 @@ def judge(
             longest[data] = max(longest.get(data, 0), run.num_rounds)
     rows = [row for row in printed if "accuracy" in row["name"] + row["where"] and not row["name"].endswith("±")]
     own = item.paper.removeprefix("fl_")
-    regimes = {moment: regime(histories, rows, own, moment) for moment in ("", *MOMENTS)}
+
+    @cache
+    def others(moment: str) -> dict[str, str]:
+        return regime(histories, rows, own, moment)
 
     def checked(each: Comparison) -> Comparison:
         run = histories.get(each.pair[0]) if each.pair else None
         data = run.settings.dataset if run and run.settings else ""
         left = longest.get(data, longest.get("", 0)) - each.rounds
-        return replace(each, obstacle=each.obstacle or regimes[each.moment].get(data, "")).after(max(left, 0))
+        return replace(each, obstacle=each.obstacle or others(each.moment).get(data, "")).after(max(left, 0))
 
     def after(found: Verdict) -> Verdict:
         plain = decide(found.comparisons, like=found.like, cause=found.cause)

@@ -176,7 +176,7 @@ def compare(
 def _pair(histories, names, metric, by, higher, last, moment) -> Comparison:
     runs = [histories[name] for name in names]
     asked_metric = metric or runs[0].headline
-    metrics, obstacle = _at_one_moment(names, runs, asked_metric, moment)
+    metrics, at, obstacle = _at_one_moment(names, runs, asked_metric, moment)
     higher = statistics.better_higher(asked_metric) if higher is None else higher
     share, sign = statistics.is_share(asked_metric), 1 if higher else -1
     scale = 100 if share else 1
@@ -184,8 +184,7 @@ def _pair(histories, names, metric, by, higher, last, moment) -> Comparison:
     name = f"{versus(*names)}{said}" + (f", {MOMENTS[moment]}" if moment in MOMENTS else "")
     # The difference keeps the metric's sign: where lower is better, a lead is negative.
     about = {"asked": sign * by * scale, "above": higher, "unit": "points" if share else ""}
-    about |= {"pair": tuple(names), "metric": asked_metric}
-    about["moment"] = moment or next(filter(None, map(moment_of, runs)), "")
+    about |= {"pair": tuple(names), "metric": asked_metric, "moment": at}
     common = [seed for seed in runs[0].seeds if seed in runs[1].seeds]
     obstacles = [*trained(dict(zip(names, runs, strict=True))), obstacle]
     obstacles += [f"{plain_name(names[0])} and {plain_name(names[1])} have no seed in common"] * (not common)
@@ -203,23 +202,20 @@ def _pair(histories, names, metric, by, higher, last, moment) -> Comparison:
     return _with_error(Comparison(name, float(values.mean()), **about), values, (scale * error, freedom))
 
 
-def _at_one_moment(names, runs, metric, moment) -> tuple[list[str], str]:
-    """The metric of each run at this moment, and the reasons why runs have none."""
+def _at_one_moment(names, runs, metric, moment) -> tuple[list[str], str, str]:
+    """The metric of each run at this moment, the moment ('': neither run mixes), and the reasons why runs have none."""
     moments = [moment_of(run) for run in runs]  # '': no mixing, so there is one moment only
-    if moment is None:
-        if "" in moments or moments[0] == moments[1]:
-            found = [metric, metric]
-        else:
-            said = (f"{plain_name(name)} {MOMENTS[each]}" for name, each in zip(names, moments, strict=True))
-            return [metric, metric], f"judged at unlike moments: {', '.join(said)}"
-    else:
-        found = [statistics.metric_at(run, metric, moment) for run in runs]
+    if moment is None and "" not in moments and moments[0] != moments[1]:
+        said = (f"{plain_name(name)} {MOMENTS[each]}" for name, each in zip(names, moments, strict=True))
+        return [metric, metric], "", f"judged at unlike moments: {', '.join(said)}"
+    at = moment or moments[0] or moments[1]
+    found = [statistics.metric_at(run, metric, at) for run in runs]
     absent = [
         f"{plain_name(each)} of {plain_name(name)} was not measured"
         for name, run, each in zip(names, runs, found, strict=True)
         if each not in run.metrics
     ]
-    return found, "; ".join(absent)
+    return found, at, "; ".join(absent)
 
 
 def versus(left: str, right: str) -> str:

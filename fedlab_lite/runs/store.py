@@ -216,14 +216,13 @@ def _history(file: Path) -> History | None:
 
 def publish(names: Sequence[str], folder: Path) -> list[Path]:
     """Copy the files of finished runs (histories, what was measured), each as `find` finds it, to a figure's folder."""
-    copies = []
-    for name in names:
-        lying = {file.name: file for place in reversed(folders()) for file in place.glob(f"{name}.*npz")}
-        for file in sorted(lying.values(), key=lambda file: file.name):
-            copies.append(folder / file.name)
-            if file.parent != folder:
-                write_atomic(copies[-1], file.read_bytes())
-    return copies
+    wanted, lying = set(names), {}
+    for place in reversed(folders()):
+        lying |= {file.name: file for file in place.glob("*.npz") if file.name.partition(".")[0] in wanted}
+    for name, file in lying.items():
+        if file.parent != folder:
+            write_atomic(folder / name, file.read_bytes())
+    return [folder / name for name in sorted(lying)]
 
 
 def save_tree(file: Path, tree: dict) -> Path:

@@ -16,6 +16,8 @@ COUNTED = Item("deprl", "tab03_resnet18")
 TRAINED = Verdict("agrees", "", (Comparison("a", 1.0, error=0.1, freedom=9.0, n=3),))
 FACT = Verdict("agrees", "", (Comparison("rows 3", 0.0, fact=True),))
 
+SURE = {"error": 0.1, "freedom": 50.0, "n": 3, "unit": "points", "metric": "accuracy"}
+
 
 def paper_runs(item=TABLE):
     return list(presets.settings(*item, "paper").values())
@@ -114,7 +116,7 @@ def test_rivals_in_another_order_than_the_papers_are_another_regime():
 
 
 def test_rivals_are_put_in_order_at_the_moment_of_the_comparison():
-    """After local training FedRep is behind D-PSGD, after mixing ahead as in print: only the former is no regime."""
+    """After local training DisPFL is behind D-PSGD, after mixing ahead as in print: only the former is no regime."""
 
     def judged(algorithm, trained, mixed):
         run, options = shares(trained), (("order", "mix_first"),) if algorithm == "dpsgd" else ()
@@ -129,16 +131,8 @@ def test_rivals_are_put_in_order_at_the_moment_of_the_comparison():
     regimes = [scope.regime(runs, printed, "deprl", moment) for moment in ("", "trained", "mixed")]
     assert regimes == [{"glyphs": said}, {"glyphs": said}, {}]
     runs["z/deprl"] = judged("dpsgd", 0.95, 0.95)
-    about = {
-        "error": 0.1,
-        "freedom": 50.0,
-        "n": 3,
-        "unit": "points",
-        "metric": "accuracy",
-        "pair": ("z/deprl", "z/dpsgd"),
-    }
     for moment, outcome in (("trained", "undecided"), ("mixed", "agrees")):
-        lead = Comparison("a", 9.0, moment=moment, **about)
+        lead = Comparison("a", 9.0, moment=moment, pair=("z/deprl", "z/dpsgd"), **SURE)
         assert scope.judge(TABLE, "laptop", decide([lead]), runs, printed, {})[0].outcome == outcome
         assert verdicts.compare(runs, "z/deprl", "z/dpsgd", moment=moment).comparisons[0].moment == moment
     assert verdicts.compare(runs, "z/deprl", "z/dpsgd").comparisons[0].moment == "trained"
@@ -155,9 +149,7 @@ def test_the_rule_is_applied_to_the_printed_table():
 
 def test_another_regime_takes_the_outcome_of_its_data():
     runs = {"z/fedavg": shares(0.9), "z/fedrep": shares(0.6), "z/deprl": shares(0.95)}
-    lead = Comparison(
-        "a", 9.0, error=0.1, freedom=50.0, n=3, unit="points", metric="accuracy", pair=("z/deprl", "z/fedrep")
-    )
+    lead = Comparison("a", 9.0, pair=("z/deprl", "z/fedrep"), **SURE)
     found, _, close = scope.judge(TABLE, "laptop", decide([lead]), runs, PRINTED, {})
     assert (found.outcome, close) == ("undecided", "stand-in")
     assert found.reason.startswith("rivals are not in the paper's order: on glyphs FedRep is 30 points behind FedAvg")
@@ -170,24 +162,20 @@ def test_another_regime_takes_the_outcome_of_its_data():
 def test_the_count_of_an_undecided_verdict_leaves_out_what_the_checks_leave_out():
     """One comparison is within its error, and the other belongs to another regime: none of two is as claimed."""
     runs = {"z/fedavg": shares(0.9), "z/fedrep": shares(0.6), "z/deprl": shares(0.95)}
-    about = {"error": 0.1, "freedom": 50.0, "n": 3, "unit": "points", "metric": "accuracy"}
-    leads = [Comparison(name, gap, pair=("z/deprl", "z/fedrep"), **about) for name, gap in (("a", 9.0), ("b", 0.1))]
+    leads = [Comparison(name, gap, pair=("z/deprl", "z/fedrep"), **SURE) for name, gap in (("a", 9.0), ("b", 0.1))]
     assert decide(leads).reason.endswith("1 of 2 as claimed")
     found = scope.judge(TABLE, "laptop", decide(leads), runs, PRINTED, {})[0]
     assert (found.outcome, found.reason.split("; ")[-1]) == ("undecided", "0 of 2 as claimed")
 
 
 def test_an_undecided_verdict_keeps_the_reason_that_no_comparison_gives():
-    about = {"error": 0.1, "freedom": 50.0, "n": 3, "unit": "points", "metric": "accuracy"}
-    sure, bare = decide([Comparison("a", 9.0, pair=("a", "b"), **about)]), Verdict("undecided", "it did not run")
+    sure, bare = decide([Comparison("a", 9.0, pair=("a", "b"), **SURE)]), Verdict("undecided", "it did not run")
     found = scope.judge(TABLE, "laptop", together(sure, bare), {"a": shares(0.5)}, [], {})[0]
     assert (found.outcome, found.reason) == ("undecided", "it did not run")
 
 
 def test_a_rule_that_fails_on_the_printed_table_decides_nothing():
-    lead = Comparison(
-        "a", 9.0, error=0.1, freedom=50.0, n=3, unit="points", metric="accuracy", pair=("z/deprl", "z/fedrep")
-    )
+    lead = Comparison("a", 9.0, pair=("z/deprl", "z/fedrep"), **SURE)
     behind = [row | {"value": 60.0} if row["name"] == "y/deprl" else row for row in PRINTED]
     found, _, _ = scope.judge(TABLE, "laptop", decide([lead]), {"z/deprl": shares(0.9)}, behind, {})
     assert found.outcome == "undecided"
