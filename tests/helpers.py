@@ -224,6 +224,12 @@ def tree_of(num_clients: int, seed: int = 0):
     return {"layer": {"w": w, "b": b}, "rest": [scale]}
 
 
+def shares(value, seeds=2, **settings):
+    """Runs that end at this accuracy."""
+    run = history([[0.1, value, value]] * seeds, tuple(range(seeds)), **settings)
+    return replace(run, diverged=(False,) * seeds)
+
+
 def made(finals, *, start=0.1, rounds=40, clients=20, constant=0.1, seeds=None, rise=0.0, labels=2000, **changes):
     """One trajectory a final accuracy, settled after half of its rounds; the last quarter rises by `rise`."""
     finals = np.asarray(finals, float)

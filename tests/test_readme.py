@@ -1,5 +1,7 @@
-"""Every command of the README is run, word for word, in a copy: with computing and downloads replaced by a note."""
+"""README: its commands run, with computing and downloads replaced by a note, and its findings are those of results."""
 
+import json
+import math
 import re
 import shlex
 import subprocess
@@ -73,3 +75,25 @@ def test_the_form_of_the_readme():
     lines = README.splitlines()
     assert all(len(line) <= 120 for line in lines if not line.startswith("|"))
     assert "git clone https://" in README
+
+
+FINDINGS = README.partition("## What we found\n")[2].partition("\n## ")[0].strip().split("\n- ")
+MEASURED = re.compile(r"([\d.]+) ± ([\d.]+)")
+
+
+def test_findings_are_few_and_short():
+    assert 1 <= len(FINDINGS) <= 8
+    for each in FINDINGS:
+        words = MEASURED.sub("number", re.sub(r"\]\(.*?\)", "", each)).replace(" %", "").split()
+        assert len(words) <= 33, each  # 30 and the name of the link
+
+
+@pytest.mark.parametrize("finding", [each for each in FINDINGS if "±" in each])
+def test_a_finding_has_the_numbers_of_its_result(finding):
+    (paper, stem) = re.search(r"\]\(notebooks/(\w+)/(\w+)\.ipynb\)", finding).groups()
+    result = json.loads((files.project_root() / "figures" / paper / f"{stem}.json").read_text())
+    found = {(each["mean"], (each["std"] or 0) / math.sqrt(each["n"] or 1)) for each in result["metrics"].values()}
+    found |= {(each["difference"], each["error"]) for each in result["comparisons"].values() if "error" in each}
+    known = {(f"{abs(mean):.1f}", f"{error:.1f}") for mean, error in found if None not in (mean, error)}
+    known |= set(MEASURED.findall(str([each["reason"] for each in result["also"].values()])))
+    assert set(MEASURED.findall(finding)) <= known

@@ -32,6 +32,8 @@ own values are merged into them (base, runs, columns), or replace them (all othe
 - `hardware` is "2 CPU cores" by default; "one GPU" for trained runs at `paper`.
 - The minutes of trained runs at `paper` are computed, see `papers.floors`.
 - `final_states`: `compute` also stores the runs' final states, so that `runs.measured` does not train again.
+- At the top of a file, `rivals` names printed tables: all results on the same data are held against their order of
+  methods. `stands_for` names, for other data, those of the paper whose place they take.
 - `reads`: further keys of the item and of its presets, which its notebook's cells read; any other key is an error.
 - `unstored`: the notebook trains and times in its own cells. `make figures` may do neither, so it leaves the item out.
 

@@ -27,30 +27,36 @@ class Verdict:
     comparisons: tuple[Comparison, ...] = ()
     cause: str = ""  # why it differs, if that is known
     like: str = "claimed"  # the word in "3 of 4 as claimed"
+    level: float = LEVEL  # below which an adjusted p value must lie for what is as claimed
     readings: Mapping[str, "Verdict"] = field(default_factory=dict)
 
     def _repr_markdown_(self) -> str:
         return f"**{self.outcome}**: {markdown(self.reason)}"
 
 
-def decide(comparisons: Iterable[Comparison], *, like: str = "claimed", cause: str = "") -> Verdict:
+def decide(
+    comparisons: Iterable[Comparison], *, like: str = "claimed", cause: str = "", level: float = LEVEL
+) -> Verdict:
     """The verdict on all comparisons of a claim, with p values corrected by Holm's method.
 
     It agrees if every comparison is as claimed beyond its error. It differs if one comparison is not as claimed, beyond
     its error. Otherwise it is undecided.
+
+    Args:
+      level: of what is as claimed; smaller than `LEVEL` where this is one of several readings.
     """
     found = tuple(comparisons)
-    about = {"comparisons": found, "cause": cause, "like": like}
+    about = {"comparisons": found, "cause": cause, "like": like, "level": level}
     if not found:
         return Verdict("undecided", "nothing was compared", **about)
-    sure = [p < LEVEL for p in adjusted_p(found)]
+    sure = [p < (level if each.holds else LEVEL) for each, p in zip(found, adjusted_p(found), strict=True)]
     against = [each for each, known in zip(found, sure, strict=True) if known and not each.holds]
     unsure = [each for each, known in zip(found, sure, strict=True) if not known]
     outcome = "differs" if against else "undecided" if unsure else "agrees"
     told, trained = _deciding(against, unsure, found), [each for each in found if each.fact is None]
     alike = [each.words() for each in against or found if each.fact is not None]
     words = ", ".join(alike[:FACTS]) if told.fact is not None and not told.obstacle else told.words()
-    if outcome == "undecided" and not told.obstacle and math.isfinite(seen := told.visible(len(trained))):
+    if outcome == "undecided" and not told.obstacle and math.isfinite(seen := told.visible(len(trained), level)):
         words += f", within error (visible: {told.number(seen).lstrip('+')})" if seen else ", the same throughout"
     holding = sum(known and each.holds for each, known in zip(found, sure, strict=True))
     clauses = [words, f"{holding} of {len(found)} as {like}", cause if outcome == "differs" else ""]
@@ -93,6 +99,14 @@ def together(*verdicts: Verdict) -> Verdict:
     return found
 
 
+def again(found: Verdict, comparisons: Iterable[Comparison], level: float | None = None) -> Verdict:
+    """A verdict by `decide`, on these comparisons; another, such as a misprint, is returned as it is."""
+    plain = decide(found.comparisons, like=found.like, cause=found.cause, level=found.level)
+    if not found.comparisons or (found.outcome, found.reason) != (plain.outcome, plain.reason):
+        return found
+    return decide(comparisons, like=found.like, cause=found.cause, level=level or found.level)
+
+
 def given(premise: Verdict, verdict: Verdict) -> Verdict:
     """Return the verdict if its premise agrees; otherwise undecided."""
     if premise.outcome == "agrees":
@@ -102,6 +116,11 @@ def given(premise: Verdict, verdict: Verdict) -> Verdict:
 
 def kindest(readings: Mapping[str, Verdict]) -> Verdict:
     """The verdict of the reading that is best for the paper, together with the verdicts of all readings.
+
+    The more readings are tried, the more likely one of them agrees by chance. So a comparison is as claimed only if its
+    p value lies below `LEVEL` over the number of readings. Of two readings with the same outcome, that one is told
+    which has more comparisons as claimed. A reading of one seed comes last if it points further against the claim than
+    one that differs.
 
     Args:
       readings: what was tried -> its verdict: "words", "reference code", "proof", ...
@@ -113,11 +132,31 @@ def kindest(readings: Mapping[str, Verdict]) -> Verdict:
     """
     if not readings:
         return Verdict("undecided", "no reading was tried")
-    order = ("agrees", "misprint", "undecided", "differs")
-    name, best = min(readings.items(), key=lambda each: order.index(each[1].outcome))
+    readings = {name: again(each, each.comparisons, LEVEL / len(readings)) for name, each in readings.items()}
+    least = max((_worst(each) for each in readings.values() if each.outcome == "differs"), default=-math.inf)
+    order = ("agrees", "misprint", "undecided", "differs", "")
+
+    def place(found: Verdict) -> tuple[float, ...]:
+        unknown = any(each.fact is None and not math.isfinite(each.error) for each in found.comparisons)
+        last = found.outcome == "undecided" and unknown and _worst(found) < least
+        return order.index("" if last else found.outcome), -_as_claimed(found)
+
+    name, best = min(readings.items(), key=lambda each: place(each[1]))
     alike = sum(each.outcome == best.outcome for each in readings.values())
     reason = shortened(f"{best.reason}; read as {name} ({alike} of {len(readings)} readings)")
     return replace(best, reason=reason, readings=dict(readings))
+
+
+def _worst(found: Verdict) -> float:
+    """The margin of the comparison that points furthest against the claim."""
+    return min((each.margin for each in found.comparisons if math.isfinite(each.margin)), default=math.inf)
+
+
+def _as_claimed(found: Verdict) -> float:
+    """The share of the comparisons that are as claimed beyond their error, and less of those that merely are."""
+    pairs = zip(found.comparisons, adjusted_p(found.comparisons), strict=True)
+    shares = [0.01 + (p < found.level) for each, p in pairs if not each.obstacle and each.holds]
+    return sum(shares) / max(len(found.comparisons), 1)
 
 
 def shortened(reason: str) -> str:

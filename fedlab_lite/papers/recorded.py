@@ -17,7 +17,7 @@ _FORM: dict[str, Any] = {
     **{"published": [{"name": str, "value": ANY, "where": str}], "distance": {"": {"here": list, "paper": list}}},
     **{"provenance": {"device": str, "seconds": NUMBER, "versions": dict, "package_version": str}},
 }
-_MAY: dict[str, Any] = {"runs": [str], "changed": {"": ANY}, "stale": bool}
+_MAY: dict[str, Any] = {"rivals": [str], "runs": [str], "changed": {"": ANY}, "stale": bool}
 
 
 def read_result(file: Path) -> dict[str, Any] | None:

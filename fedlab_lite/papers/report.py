@@ -116,7 +116,7 @@ def lines(found: Mapping[Item, Result], own: Mapping[Item, Result] | None = None
         item = f"{result['paper']}/{result['item']}"
         words = " ".join(filter(None, (mark, changes(result))))
         reason = ": ".join(filter(None, (words, result["reason"])))
-        said.append(f"{item:<{longest}}  {result['preset']:<6}  {result['word']:<12}  {reason}")
+        said.append(f"{item:<{longest}}  {result['preset']:<6}  {result['word']:<12}  {result['scope']:<8}  {reason}")
         if full:
             values = numbers(result | {"shown": list(result["metrics"])})
             said.append(f"    {result['claim']}")
@@ -179,7 +179,9 @@ def page(paper: str, found: Mapping[Item, Result]) -> str:
         lines += [f"## {where}: {what}", "", claim_of(item), "", f"{verdict_of(result)}.", ""]
         if result:
             lines += [f"![{where}]({item.stem}.png)", "", f"*{caption(item)}*", ""]
-            lines += [*_beside(result), *_numbers_table(result), *_distance(result), *_made(item, result)]
+            rivals = "; ".join(result.get("rivals", ()))
+            lines += [*_beside(result), *([markdown(f"The order of rivals. {rivals}."), ""] if rivals else [])]
+            lines += [*_numbers_table(result), *_distance(result), *_made(item, result)]
             same = sorted(title(each)[0] for items in shared if item in items for each in items - {item})
             lines += [f"Rests on the same runs as {', '.join(same)}.", ""] if same else []
         lines += [f"[notebook](../../notebooks/{paper}/{item.stem}.ipynb)", ""]

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from fedlab_lite.engine import History
-from fedlab_lite.papers import presets, scope, variants
+from fedlab_lite.papers import presets, regime, scope, variants
 from fedlab_lite.papers.first_cells import changes
 from fedlab_lite.papers.outcome import OUTCOMES, Verdict
 from fedlab_lite.papers.presets import Item
@@ -89,6 +89,9 @@ def save_figure(
         verdict,
         scope=close,
         distance=scope.distance(Item(paper, item), [run.settings for run in runs if run.settings]),
+        rivals=regime.in_words(regime.order(Item(paper, item), preset, histories or {}, printed))
+        if preset != "quick"
+        else [],
         also={name: {"outcome": each.outcome, "reason": each.reason} for name, each in also.items()},
         data_source=", ".join(sorted({run.data_source for run in runs})) if data_source is None else data_source,
         parameters=parameters or {},

@@ -11,31 +11,28 @@ Scope and distance are computed from the settings of the runs and of the preset 
 it says nothing of the paper.
 """
 
-import itertools
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import fields, replace
 from functools import cache
 from typing import Any
 
-import numpy as np
-
 from fedlab_lite.algorithms import algorithm_defaults
 from fedlab_lite.engine import History
 from fedlab_lite.nn import model_defaults
-from fedlab_lite.papers import presets
+from fedlab_lite.papers import presets, regime
 from fedlab_lite.papers.names import plain_name
-from fedlab_lite.papers.outcome import Verdict, adjusted_p, decide, kindest, shortened
+from fedlab_lite.papers.outcome import Verdict, adjusted_p, again, kindest, shortened
 from fedlab_lite.papers.presets import Item
-from fedlab_lite.papers.statistics import Comparison, metric_at
+from fedlab_lite.papers.statistics import Comparison
 from fedlab_lite.runs import Settings
 from fedlab_lite.util import InputError
 
 SCOPES = ("counted", "paper", "reduced", "stand-in")
 FIRM = {"agrees": "reproduced", "differs": "contradicted"}  # at scope counted and paper
+UNCOUNTED = {"seeds": (0,), "eval_every": 1, "data_seed": 0}  # fields that are no distance, at any value
 HERE = {"agrees": "agrees here", "differs": "differs here"}
 WORDS = ("reproduced", "contradicted", "agrees here", "differs here", "undecided", "misprint", "seen")
-APART = 5.0  # points; rivals this far apart in print should come out in the same order here
 
 
 @cache
@@ -48,14 +45,18 @@ def distance(item: Item, runs: Iterable[Settings]) -> dict[str, dict[str, list]]
     """The settings in which runs differ from the paper's: field -> the values 'here' and 'paper'.
 
     A field of the preset `paper` whose values include all of ours does not count. Fewer seeds than the paper's do not
-    count either: they are part of the uncertainty.
+    count either: they are part of the uncertainty. If no field differs, but runs of the paper were not made, these are
+    counted under the name 'runs'.
     """
     here, paper = list(runs), list(_paper(item))
     found = {}
-    for name in (each.name for each in fields(Settings) if each.name not in ("seeds", "eval_every", "data_seed")):
+    for name in (each.name for each in fields(Settings) if each.name not in UNCOUNTED):
         for part, ours, theirs in _parts(name, here, paper):
             if ours - theirs:
                 found[part] = {"here": _listed(ours), "paper": _listed(theirs)}
+    made, printed = ({replace(run, **UNCOUNTED) for run in runs} for runs in (here, paper))
+    if here and not found and printed - made:
+        found["runs"] = {"here": [len(printed & made)], "paper": [len(printed)]}
     return found
 
 
@@ -130,8 +131,9 @@ def judge(
 ) -> tuple[Verdict, dict[str, Verdict], str]:
     """The verdict and those on what is also asked, after three checks of the outcome, and the scope.
 
-    1. No comparison may change sides during the rounds that the paper still has.
-    2. The paper's rivals come out in the paper's order, at the moment of the comparison.
+    1. No comparison may change sides during the rounds that the paper still has. Data that stand for the paper's have
+       the rounds of those.
+    2. Where two algorithms are compared, rivals come out in the paper's order on these data, see `regime`.
     3. The same rule, applied to the printed table, agrees.
 
     The checks can only make an outcome undecided.
@@ -140,88 +142,48 @@ def judge(
     scope = scope_of(item, preset, verdict, runs)
     if preset == "quick" or scope == "counted":
         return verdict, dict(also), scope
+    stands_for = presets.load(item.paper).get("stands_for", {})
     longest: dict[str, int] = {}  # rounds of the paper, by data; '': the most
     for run in _paper(item):
         for data in (run.dataset, ""):
             longest[data] = max(longest.get(data, 0), run.num_rounds)
-    rows = [row for row in printed if "accuracy" in row["name"] + row["where"] and not row["name"].endswith("±")]
-    own = item.paper.removeprefix("fl_")
+    rows = list(printed)
 
     @cache
-    def others(moment: str) -> dict[str, str]:
-        return regime(histories, rows, own, moment)
+    def rivals(moment: str) -> dict[str, tuple[int, str]]:
+        return regime.order(item, preset, histories, rows, moment)
 
     def checked(each: Comparison) -> Comparison:
-        run = histories.get(each.pair[0]) if each.pair else None
-        data = run.settings.dataset if run and run.settings else ""
-        left = longest.get(data, longest.get("", 0)) - each.rounds
-        return replace(each, obstacle=each.obstacle or others(each.moment).get(data, "")).after(max(left, 0))
+        left = longest.get(stands_for.get(each.data, each.data), longest.get("", 0)) - each.rounds
+        _, wrong = rivals(each.moment).get(each.data, (0, "")) if each.rivals else (0, "")
+        return replace(each, obstacle=each.obstacle or wrong).after(max(left, 0))
 
     def after(found: Verdict) -> Verdict:
-        plain = decide(found.comparisons, like=found.like, cause=found.cause)
-        other = found.outcome == "undecided" and found.reason != plain.reason  # than its comparisons: a premise, say
-        if found.outcome == "misprint" or other or not found.comparisons:
-            return found
-        return decide(map(checked, found.comparisons), like=found.like, cause=found.cause)
+        return again(found, map(checked, found.comparisons))
 
     also = {name: after(each) for name, each in also.items()}
     readings = {name: after(each) for name, each in verdict.readings.items()}
     verdict = kindest(readings) if readings else after(verdict)
-    doubts = self_check(verdict.comparisons, rows)
+    doubts = self_check(verdict.comparisons, rows, stands_for)
     if doubts and verdict.outcome in FIRM:
         verdict = replace(verdict, outcome="undecided", reason=shortened(f"{doubts[0]}; {verdict.reason}"))
     return verdict, also, scope
 
 
-def _by_method(rows: Iterable[Mapping]) -> dict[str, dict[str, float]]:
-    """Accuracies named 'column/method', by method and column."""
-    found: dict[str, dict[str, float]] = {}
-    for row in rows:
-        column, _, method = row["name"].removesuffix("/accuracy").rpartition("/")
-        found.setdefault(method, {})[column] = row["value"]
-    return found
+def self_check(
+    comparisons: Iterable[Comparison], rows: Iterable[Mapping], stands_for: Mapping[str, str] | None = None
+) -> list[str]:
+    """Sentences on the comparisons of two methods that do not hold in the printed table itself.
 
-
-def regime(histories: Mapping[str, History], rows: Iterable[Mapping], own: str, moment: str = "") -> dict[str, str]:
-    """The data sets on which two rivals have the opposite order of the printed table, each with a sentence.
-
-    A pair counts if one is ahead in every printed column, by `APART` points on average, and is behind here by more than
-    one point.
-
-    Args:
-      own: the paper's method, which is not a rival.
-      moment: at which decentralised rivals are judged, 'mixed' or 'trained'; '': each at its own.
+    Where columns of the table are named by the data set of a comparison, only these are looked at.
     """
-    printed, here = _by_method(rows), {}
-    for name, run in histories.items():
-        metric = metric_at(run, run.headline, moment)
-        known = run.settings and run.headline == "accuracy" and metric in run.metrics
-        if known and np.isfinite(final := run.final(metric)).all():
-            column, _, method = name.rpartition("/")
-            here.setdefault(run.settings.dataset, {}).setdefault(method, {})[column] = 100 * float(final.mean())
-    found = {}
-    for dataset, methods in here.items():
-        rivals = [method for method in printed if method in methods and not method.startswith(own)]
-        for better, worse in itertools.permutations(rivals, 2):
-            gaps, ours = (_gaps(table[better], table[worse]) for table in (printed, methods))
-            if gaps and ours and min(gaps) > 0 and np.mean(gaps) >= APART and np.mean(ours) < -1:
-                pair = f"{plain_name(better)} is {-np.mean(ours):.0f} points behind {plain_name(worse)}"
-                pair = f"on {plain_name(dataset)} {pair}, in print {np.mean(gaps):.0f} ahead"
-                found[dataset] = f"rivals are not in the paper's order: {pair}"
-    return found
-
-
-def _gaps(one: Mapping[str, float], other: Mapping[str, float]) -> list[float]:
-    return [one[column] - other[column] for column in one if column in other]
-
-
-def self_check(comparisons: Iterable[Comparison], rows: Iterable[Mapping]) -> list[str]:
-    """Sentences on the comparisons of two methods that do not hold in the printed table itself."""
-    printed, found = _by_method(rows), {}
+    printed, found = regime.by_method(rows), {}
     for each in comparisons:
         if each.pair and each.metric == "accuracy":
             left, right = (printed.get(name.rpartition("/")[2], {}) for name in each.pair)
-            for column in left.keys() & right.keys():
+            data = (stands_for or {}).get(each.data, each.data)
+            both = sorted(left.keys() & right.keys())
+            for column in [name for name in both if f"{name}_".startswith(f"{data}_")] or both:
                 gap = left[column] - right[column]
                 if (gap - each.asked) * (1 if each.above else -1) < 0 and math.isfinite(gap):
                     pair = " against ".join(plain_name(name.rpartition("/")[2]) for name in each.pair)

@@ -42,12 +42,16 @@ class Comparison:
     each: str = "seed"  # what a value belongs to
     unit: str = ""
     quarters: tuple[float, float] = (0.0, 0.0)  # change of the difference in the third and the last quarter of training
+    trend: bool = True  # whether the last quarter's change exceeds its error; else it is noise, and ends with a quarter
     rounds: int = 0  # that were trained
+    of_rounds: int = 0  # the paper's, if it is not known how the difference moves until then
     obstacle: str = ""  # why it decides nothing, whatever its number
     fact: bool | None = None
     chance: float | None = None  # p value of a share of yes and no; None: from the error
     said: str = ""  # the clause, where it is not "name: difference ± error"
     pair: tuple[str, str] | None = None  # names of the runs, of a comparison of two
+    data: str = ""  # the data set
+    rivals: bool = False  # whether two algorithms are compared
     metric: str = ""  # in which these are compared
     moment: str = ""  # of a round, at which these were judged: 'mixed' or 'trained'; '': at no such moment
 
@@ -75,29 +79,39 @@ class Comparison:
 
         return float(2 * t.sf(abs(self.margin) / self.error, self.freedom)) if math.isfinite(self.error) else 1.0
 
-    def visible(self, tests: int) -> float:
+    def visible(self, tests: int, level: float = LEVEL) -> float:
         """The smallest difference from what is asked that would probably have been seen, among `tests` comparisons."""
         if not math.isfinite(self.error):
             return math.nan
         from scipy.stats import t
 
-        return float(self.error * (t.isf(LEVEL / 2 / max(tests, 1), self.freedom) + t.isf(1 - POWER, self.freedom)))
+        return float(self.error * (t.isf(level / 2 / max(tests, 1), self.freedom) + t.isf(1 - POWER, self.freedom)))
 
     def ahead(self, rounds: int) -> float:
         """The expected change of the difference in `rounds` more rounds.
 
         Each further quarter changes it by a constant share of the change in the quarter before. The share is that of
-        the last two quarters, and at most 1.
+        the last two quarters, and at most 1. A change within its error is continued for one quarter alone.
         """
         before, last = self.quarters
         if not (self.rounds and rounds and last):
             return 0.0
         share, number = min(max(last / before, 0.0), 1.0) if before * last > 0 else 1.0, rounds / (self.rounds / 4)
+        if not self.trend:
+            return last * min(number, 1.0)
         return last * number if share == 1 else last * share * (1 - share**number) / (1 - share)
 
     def after(self, rounds: int) -> "Comparison":
-        """This comparison; with an obstacle if its sign may change in `rounds` more rounds, see `ahead`."""
+        """This comparison; with an obstacle if its sign may change in `rounds` more rounds, see `ahead`.
+
+        Where its movement is not known its words say how many of the paper's rounds there were.
+        """
+        if self.rounds and rounds and self.quarters == (0.0, 0.0):
+            return replace(self, of_rounds=self.rounds + rounds)
         moves = self.ahead(rounds)
+        if math.isnan(moves) and not self.obstacle:
+            few = f"{self.name}: too few evaluations to say how it moves in the paper's {rounds} further rounds"
+            return replace(self, obstacle=few)
         signed = moves * (1 if self.above else -1)
         if self.obstacle or not abs(signed) > abs(self.margin) or signed * self.margin > 0:
             return self
@@ -118,7 +132,8 @@ class Comparison:
         error = f" ± {self.number(self.error).lstrip('+')}" if math.isfinite(self.error) else ""
         seeds = f"{self.n} {self.each}{'s' * (self.n != 1)}" if self.n else ""
         asked = f"{'more' if self.above else 'less'} than {self.number(self.asked)} asked" if self.asked else ""
-        beside = ", ".join(filter(None, (seeds, asked)))
+        early = f"{self.rounds} of {self.of_rounds} rounds" if self.of_rounds else ""
+        beside = ", ".join(filter(None, (seeds, asked, early)))
         return f"{self.name}: {self.number(self.difference)}{error}{self._unit}" + (f" ({beside})" if beside else "")
 
     def record(self, adjusted: float, tests: int) -> dict[str, Any]:
@@ -163,15 +178,20 @@ def combined(*parts: tuple[float, float]) -> tuple[float, float]:
     return error, error**4 / spent if spent else math.inf
 
 
-def share_chance(hits: int, tries: int, asked: float) -> float:
+def share_chance(hits: int, tries: int, asked: float) -> tuple[float, tuple[float, float]]:
     """The exact two-sided binomial p value of `hits` of `tries` where the share `asked` is expected.
 
-    >>> share_chance(0, 3, 0.5), share_chance(95, 100, 0.5) < 1e-9
-    (0.25, True)
+    Returns: it, and the 95 % interval of the share by Clopper and Pearson.
+
+    >>> chance, (low, high) = share_chance(0, 3, 0.5)
+    >>> chance, low, round(high, 3)
+    (0.25, 0.0, 0.708)
     """
     from scipy.stats import binomtest
 
-    return float(binomtest(hits, tries, min(max(asked, 0.0), 1.0)).pvalue)
+    found = binomtest(hits, tries, min(max(asked, 0.0), 1.0))
+    interval = found.proportion_ci(1 - LEVEL)
+    return float(found.pvalue), (float(interval.low), float(interval.high))
 
 
 def with_seeds(run: History, seeds: list[int]) -> History:
@@ -213,8 +233,9 @@ def sampling_error(runs: Sequence[History], metric: str) -> tuple[float, float]:
     """The error of a difference of two runs over the draw of clients and of test rows, and its degrees of freedom.
 
     Of the headline it is the spread of the clients' own differences, which holds their test rows too. Where all clients
-    share one test set its rows are a further, common draw. Of a gap between two clients it is that of their rows. Of
-    other metrics than accuracies it is unknown, and only seeds count.
+    share one test set its rows are a further, common draw. Of newcomers it is estimated from the training clients, as
+    a run keeps their mean alone. Of a gap between two clients it is that of their rows. Of other metrics than
+    accuracies it is unknown, and only seeds count.
     """
     if not is_share(metric):
         return 0.0, math.inf
@@ -227,23 +248,34 @@ def sampling_error(runs: Sequence[History], metric: str) -> tuple[float, float]:
         parts = [(mean_error(clients[0] - clients[1]), len(clients[0]) - 1)] if len(clients[0]) > 1 else []
     else:
         parts = [(mean_error(each), len(each) - 1) for each in clients if len(each) > 1]
+    if "_unseen" in metric and runs[0].settings and (joined := runs[0].settings.unseen_clients):
+        return combined(*((error * math.sqrt((freedom + 1) / joined), freedom) for error, freedom in parts))
     labels = runs[0].test_labels
     if labels.get("all") == labels.get("a client") or not parts:
         parts.append((math.sqrt(sum(share * (1 - share) / a_client for share in shares)), math.inf))
     return combined(*parts)
 
 
-def quarters(run: History, metric: str) -> tuple[float, float]:
-    """The change of a curve in the third and in the last quarter of its rounds, mean over seeds.
+def quarters(rounds: np.ndarray, curves: np.ndarray, num_rounds: int) -> np.ndarray:
+    """The changes `[2, S]` of curves `[S, E]` in the third and in the last quarter of their rounds; nan if unknown.
 
     Each is the slope of a line over the quarter's evaluations, at least three, times the rounds of a quarter.
     """
-    rounds, curve = run.rounds, run.metrics[metric].mean(0)
-    found = []
-    for begin, end in ((0.5, 0.75), (0.75, 1.0)):
-        last = int(np.searchsorted(rounds, end * run.num_rounds, side="right"))
-        first = max(min(int(np.searchsorted(rounds, begin * run.num_rounds)), last - 3), 0)
-        if last - first < 2 or not finite(curve[first:last]):
-            return math.nan, math.nan
-        found.append(float(np.polyfit(rounds[first:last], curve[first:last], 1)[0] * run.num_rounds / 4))
-    return found[0], found[1]
+    found = np.full((2, len(curves)), math.nan)
+    for row, (begin, end) in enumerate(((0.5, 0.75), (0.75, 1.0))):
+        last = int(np.searchsorted(rounds, end * num_rounds, side="right"))
+        first = max(min(int(np.searchsorted(rounds, begin * num_rounds)), last - 3), 0)
+        if last - first >= 2 and finite(curves[:, first:last]):
+            found[row] = np.polyfit(rounds[first:last], curves[:, first:last].T.astype(float), 1)[0] * num_rounds / 4
+    return found
+
+
+def movement(changes: np.ndarray) -> dict[str, Any]:
+    """The fields `quarters` and `trend` of a `Comparison`, from changes `[2, S]` of its difference."""
+    last, error = float(changes[1].mean()), mean_error(changes[1])
+    noise = False
+    if math.isfinite(error) and math.isfinite(last):
+        from scipy.stats import t
+
+        noise = abs(last) < error * t.isf(LEVEL / 2, len(changes[1]) - 1)
+    return {"quarters": (float(changes[0].mean()), last), "trend": not noise}

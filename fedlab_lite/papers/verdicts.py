@@ -8,9 +8,9 @@
 | `misprint`  | counted: printed numbers contradict each other or what they describe                          |
 
 Comparisons are paired by seed. Their p values are two-sided and corrected by Holm's method over all comparisons of a
-claim. So within one reading of a paper, methods that are equal get either word in at most 5 % of claims. The kindest
-reading is told, which favours the paper. `papers.scope` says how close to the paper the runs are, and so which word may
-be used of the paper. No function here raises an error because of what it finds.
+claim. What is as claimed is also corrected for the number of readings, because the kindest reading is told. So methods
+that are equal get either word in at most 5 % of claims. `papers.scope` says how close to the paper the runs are, and so
+which word may be used of the paper. No function here raises an error because of what it finds.
 """
 
 import math
@@ -63,6 +63,7 @@ def observed(
     error: float = math.nan,
     runs: Mapping[str, History] | None = None,
     cause: str = "",
+    along: tuple[np.ndarray, np.ndarray] | None = None,
     each: str = "seed",
     unit: str = "",
 ) -> Verdict:
@@ -73,28 +74,41 @@ def observed(
       above: whether the number should lie above the threshold.
       error: a further standard error, for example over clients and test rows; with it one value is enough.
       runs: the training runs behind the number; if one of them learnt nothing, the verdict is undecided.
+      along: the number over training, as rounds `[E]` and values `[S, E]`: how it moves at the end.
       each: what each value belongs to, if not to a seed: "draw", "measurement".
       unit: of the values, such as "points".
 
     >>> observed("loss at the end", [0.2, 0.3, 0.25], 1.0, above=False).outcome
     'agrees'
     >>> observed("draws below", [False, False, False], 0.5).reason
-    'draws below: 0 of 3 draws; 0 of 1 as claimed'
+    'draws below: 0 of 3 draws (95 % interval: 0 to 71 %); 0 of 1 as claimed'
     """
     values, name = np.asarray(values), plain_name(what)
     about = {"asked": float(threshold), "above": above, "n": values.size, "each": each, "unit": unit}
     about["obstacle"] = "; ".join(trained(runs or {})[:1])
+    about |= _about_runs(list((runs or {}).values()))
     if values.dtype == bool and values.size:
         hits = int(values.sum())
-        chance = statistics.share_chance(hits, values.size, float(threshold))
+        chance, (low, high) = statistics.share_chance(hits, values.size, float(threshold))
         said = f"{name}: {hits} of {values.size} {each if each != 'seed' else 'draw'}s"
+        said += f" (95 % interval: {100 * low:.0f} to {100 * high:.0f} %)"
         return decide([Comparison(name, hits / values.size, chance=chance, said=said, **about)], cause=cause)
     values = values.astype(float).ravel()
     if not len(values) or not statistics.finite(values):
         about["obstacle"] = f"{name}: not a number" if len(values) else f"{name}: no {each}s"
         return decide([Comparison(name, math.nan, **about)])
+    if along is not None:
+        about |= statistics.movement(statistics.quarters(*along, int(along[0][-1]))) | {"rounds": int(along[0][-1])}
     found = _with_error(Comparison(name, float(values.mean()), **about), values, (error, math.inf))
     return decide([found], cause=cause)
+
+
+def _about_runs(runs: list[History]) -> dict[str, Any]:
+    """Data, rounds, and whether they are of two algorithms, of the runs of a comparison."""
+    settings = [run.settings for run in runs if run.settings]
+    data = {"data": settings[0].dataset} if len({each.dataset for each in settings}) == 1 else {}
+    rivals = len({each.algorithm for each in settings}) > 1
+    return data | {"rounds": min((run.num_rounds for run in runs), default=0), "rivals": rivals}
 
 
 def _with_error(found: Comparison, values: np.ndarray, sampling: tuple[float, float]) -> Comparison:
@@ -184,7 +198,7 @@ def _pair(histories, names, metric, by, higher, last, moment) -> Comparison:
     name = f"{versus(*names)}{said}" + (f", {MOMENTS[moment]}" if moment in MOMENTS else "")
     # The difference keeps the metric's sign: where lower is better, a lead is negative.
     about = {"asked": sign * by * scale, "above": higher, "unit": "points" if share else ""}
-    about |= {"pair": tuple(names), "metric": asked_metric, "moment": at}
+    about |= {"pair": tuple(names), "metric": asked_metric, "moment": at} | _about_runs(runs)
     common = [seed for seed in runs[0].seeds if seed in runs[1].seeds]
     obstacles = [*trained(dict(zip(names, runs, strict=True))), obstacle]
     obstacles += [f"{plain_name(names[0])} and {plain_name(names[1])} have no seed in common"] * (not common)
@@ -195,9 +209,9 @@ def _pair(histories, names, metric, by, higher, last, moment) -> Comparison:
     values = scale * (left - right)
     if not statistics.finite(values):
         return Comparison(name, math.nan, obstacle=f"{name}: not a number", **about)
-    moves = [statistics.quarters(run, each) for run, each in zip(runs, metrics, strict=True)]
-    about["quarters"] = tuple(scale * (one - other) for one, other in zip(*moves, strict=True))
-    about |= {"rounds": runs[0].num_rounds, "n": len(common)}
+    measured = [(run.rounds, run.metrics[each], run.num_rounds) for run, each in zip(runs, metrics, strict=True)]
+    ours, theirs = (statistics.quarters(*each) for each in measured)
+    about |= statistics.movement(scale * (ours - theirs)) | {"n": len(common)}
     error, freedom = statistics.sampling_error(runs, asked_metric)
     return _with_error(Comparison(name, float(values.mean()), **about), values, (scale * error, freedom))
 

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from helpers import history
+from helpers import shares
 
 from fedlab_lite.papers import presets, scope, verdicts
 from fedlab_lite.papers.outcome import Verdict, decide, together
@@ -26,6 +26,14 @@ def paper_runs(item=TABLE):
 def test_the_papers_own_settings_are_scope_paper():
     assert scope.distance(TABLE, paper_runs()) == {}
     assert scope.scope_of(TABLE, "paper", TRAINED, paper_runs()) == "paper"
+
+
+def test_a_part_of_the_papers_runs_is_not_its_setting():
+    """Each of these runs is the paper's, but 3 of 4 are missing."""
+    every = list(dict.fromkeys(paper_runs()))
+    runs = every[::4]
+    assert scope.distance(TABLE, runs) == {"runs": {"here": [len(runs)], "paper": [len(every)]}}
+    assert scope.scope_of(TABLE, "paper", TRAINED, runs) == "reduced"
 
 
 @pytest.mark.parametrize(
@@ -94,92 +102,10 @@ def test_a_result_that_claims_more_than_it_has_is_refused():
     scope.check(result | {"scope": "reduced", "word": "agrees here"})
 
 
-def shares(value):
-    run = history([[0.1, value, value]] * 2)
-    return replace(run, diverged=(False, False))
-
-
-PRINTED = [
-    {"name": f"{column}/{method}", "value": value, "where": "Table 1 (accuracy)"}
-    for column in ("x", "y")
-    for method, value in (("fedavg", 50.0), ("fedrep", 70.0), ("deprl", 80.0))
-]
-
-
-def test_rivals_in_another_order_than_the_papers_are_another_regime():
-    runs = {"z/fedavg": shares(0.9), "z/fedrep": shares(0.6), "z/deprl": shares(0.5)}
-    said = "rivals are not in the paper's order: on glyphs FedRep is 30 points behind FedAvg, in print 20 ahead"
-    assert scope.regime(runs, PRINTED, "deprl") == {"glyphs": said}
-    assert scope.regime(runs | {"z/fedavg": shares(0.3)}, PRINTED, "deprl") == {}
-    mixed = [row | {"value": 71.0} if row["name"] == "x/fedavg" else row for row in PRINTED]
-    assert scope.regime(runs, mixed, "deprl") == {}  # in print they stand both ways
-
-
-def test_rivals_are_put_in_order_at_the_moment_of_the_comparison():
-    """After local training DisPFL is behind D-PSGD, after mixing ahead as in print: only the former is no regime."""
-
-    def judged(algorithm, trained, mixed):
-        run, options = shares(trained), (("order", "mix_first"),) if algorithm == "dpsgd" else ()
-        settings = replace(run.settings, algorithm=algorithm, algorithm_options=options)
-        return replace(
-            run, settings=settings, metrics=run.metrics | {"accuracy_mixed": shares(mixed).metrics["accuracy"]}
-        )
-
-    runs = {"z/dpsgd": judged("dpsgd", 0.9, 0.5), "z/dispfl": judged("dispfl", 0.6, 0.7)}
-    printed = [row | {"name": row["name"].replace("fedavg", "dpsgd").replace("fedrep", "dispfl")} for row in PRINTED]
-    said = "rivals are not in the paper's order: on glyphs DisPFL is 30 points behind D-PSGD, in print 20 ahead"
-    regimes = [scope.regime(runs, printed, "deprl", moment) for moment in ("", "trained", "mixed")]
-    assert regimes == [{"glyphs": said}, {"glyphs": said}, {}]
-    runs["z/deprl"] = judged("dpsgd", 0.95, 0.95)
-    for moment, outcome in (("trained", "undecided"), ("mixed", "agrees")):
-        lead = Comparison("a", 9.0, moment=moment, pair=("z/deprl", "z/dpsgd"), **SURE)
-        assert scope.judge(TABLE, "laptop", decide([lead]), runs, printed, {})[0].outcome == outcome
-        assert verdicts.compare(runs, "z/deprl", "z/dpsgd", moment=moment).comparisons[0].moment == moment
-    assert verdicts.compare(runs, "z/deprl", "z/dpsgd").comparisons[0].moment == "trained"
-
-
-def test_the_rule_is_applied_to_the_printed_table():
-    ahead = Comparison("a", 1.0, unit="points", metric="accuracy", pair=("z/deprl", "z/fedrep"))
-    assert scope.self_check([ahead], PRINTED) == []
-    behind = [row | {"value": 60.0} if row["name"] == "y/deprl" else row for row in PRINTED]
-    (said,) = scope.self_check([ahead], behind)
-    assert said == "the printed table itself has DePRL against FedRep at -10.0 (y)"
-    assert scope.self_check([replace(ahead, asked=-20.0)], behind) == []
-
-
-def test_another_regime_takes_the_outcome_of_its_data():
-    runs = {"z/fedavg": shares(0.9), "z/fedrep": shares(0.6), "z/deprl": shares(0.95)}
-    lead = Comparison("a", 9.0, pair=("z/deprl", "z/fedrep"), **SURE)
-    found, _, close = scope.judge(TABLE, "laptop", decide([lead]), runs, PRINTED, {})
-    assert (found.outcome, close) == ("undecided", "stand-in")
-    assert found.reason.startswith("rivals are not in the paper's order: on glyphs FedRep is 30 points behind FedAvg")
-    assert found.comparisons[0].difference == 9.0
-    assert scope.judge(TABLE, "quick", decide([lead]), runs, PRINTED, {})[0].outcome == "agrees"
-    same = runs | {"z/fedavg": shares(0.3)}
-    assert scope.judge(TABLE, "laptop", decide([lead]), same, PRINTED, {})[0].outcome == "agrees"
-
-
-def test_the_count_of_an_undecided_verdict_leaves_out_what_the_checks_leave_out():
-    """One comparison is within its error, and the other belongs to another regime: none of two is as claimed."""
-    runs = {"z/fedavg": shares(0.9), "z/fedrep": shares(0.6), "z/deprl": shares(0.95)}
-    leads = [Comparison(name, gap, pair=("z/deprl", "z/fedrep"), **SURE) for name, gap in (("a", 9.0), ("b", 0.1))]
-    assert decide(leads).reason.endswith("1 of 2 as claimed")
-    found = scope.judge(TABLE, "laptop", decide(leads), runs, PRINTED, {})[0]
-    assert (found.outcome, found.reason.split("; ")[-1]) == ("undecided", "0 of 2 as claimed")
-
-
 def test_an_undecided_verdict_keeps_the_reason_that_no_comparison_gives():
     sure, bare = decide([Comparison("a", 9.0, pair=("a", "b"), **SURE)]), Verdict("undecided", "it did not run")
     found = scope.judge(TABLE, "laptop", together(sure, bare), {"a": shares(0.5)}, [], {})[0]
     assert (found.outcome, found.reason) == ("undecided", "it did not run")
-
-
-def test_a_rule_that_fails_on_the_printed_table_decides_nothing():
-    lead = Comparison("a", 9.0, pair=("z/deprl", "z/fedrep"), **SURE)
-    behind = [row | {"value": 60.0} if row["name"] == "y/deprl" else row for row in PRINTED]
-    found, _, _ = scope.judge(TABLE, "laptop", decide([lead]), {"z/deprl": shares(0.9)}, behind, {})
-    assert found.outcome == "undecided"
-    assert found.reason.startswith("the printed table itself has DePRL against FedRep at -10.0")
 
 
 def test_what_still_moves_over_the_papers_rounds_is_undecided():
@@ -194,6 +120,37 @@ def test_what_still_moves_over_the_papers_rounds_is_undecided():
     assert (
         "its curves may move by"
         in scope.judge(TABLE, "laptop", decide([replace(moving, difference=1.0)]), runs, [], {})[0].reason
+    )
+
+
+def test_data_that_stand_for_the_papers_have_the_rounds_of_those():
+    """FEMNIST has 150 rounds in the paper and Shakespeare 400: at round 60 of Fashion-MNIST 90 are left."""
+    table = Item("fedeq", "tab03_accuracy")
+    about = {"error": 0.01, "freedom": 50.0, "n": 3, "quarters": (-1.0, -1.0), "rounds": 60, "unit": "points"}
+    for data, left in (("fashion_mnist", 90), ("cifar10", 90), ("shakespeare", 340)):
+        moving = Comparison("a", 0.5, data=data, **about)
+        found = scope.judge(table, "laptop", decide([moving]), {"a": shares(0.5)}, [], {})[0]
+        assert f"in the paper's {left} further rounds" in found.reason
+
+
+def test_all_data_at_laptop_have_rounds_in_the_paper():
+    for paper in presets.PAPERS:
+        items, stand = presets.items(of=[paper]), presets.load(paper).get("stands_for", {})
+        laptop, of_paper = (
+            {run.dataset for item in items for run in presets.settings(*item, preset).values()}
+            for preset in ("laptop", "paper")
+        )
+        assert {stand.get(data, data) for data in laptop} <= of_paper, paper
+
+
+def test_where_the_movement_is_not_known_the_sentence_has_the_rounds():
+    found = verdicts.observed(
+        "residual", [0.5, 0.6, 0.55], 1.0, above=False, runs={"a": replace(shares(0.5, 3), constant=0.1)}
+    )
+    said = scope.judge(TABLE, "laptop", found, {"a": shares(0.5)}, [], {})[0]
+    assert (said.outcome, said.reason) == (
+        "agrees",
+        "residual: 0.55 ± 0.0289 (3 seeds, less than 1 asked, 2 of 100 rounds); 1 of 1 as claimed",
     )
 
 

@@ -101,40 +101,15 @@ def test_holm_over_all_comparisons_of_a_claim():
     assert statistics.holm([0.02, 0.02, 0.02]) == pytest.approx([0.06] * 3)
 
 
-@pytest.mark.parametrize("higher", [True, False])
-def test_what_still_moves_is_judged_over_the_rounds_that_the_paper_has_left(higher):
-    """b gains 15 points in the last 10 of 40 rounds: 1.5 a round; 10 points behind, it may pass within 7 rounds."""
-    a, b = made([0.80, 0.81, 0.80]), made([0.70, 0.71, 0.70], rise=0.0)
-    b = replace(b, metrics={name: curve + ramp(curve, name) for name, curve in b.metrics.items()})
-    metric = {} if higher else {"metric": "loss"}
-    (pair,) = compare({"a": a, "b": b}, "a", "b", **metric).comparisons
-    assert pair.after(0) == pair
-    assert pair.after(5) == pair
-    moved = pair.after(60)
-    assert "its curves may move by" in moved.obstacle
-    assert decide([moved]).outcome == "undecided"
-    reverse = tuple(-each for each in pair.quarters)
-    assert decide([replace(pair, quarters=reverse).after(60)]).outcome == "agrees"  # it moves with the claim
-
-
-def test_a_curve_that_slows_down_is_not_drawn_out_as_a_line():
-    """4 and then 2 points per quarter of 40 rounds: 1, 1/2, ... follow, 2 in all; 2 and then 4: 4 per quarter."""
-    slower = Comparison("a", 1.0, quarters=(4.0, 2.0), rounds=40)
-    assert slower.ahead(10) == pytest.approx(1.0)
-    assert slower.ahead(20) == pytest.approx(1.5)
-    assert slower.ahead(10_000) == pytest.approx(2.0)
-    assert replace(slower, quarters=(2.0, 4.0)).ahead(20) == pytest.approx(8.0)
-    assert replace(slower, quarters=(-1.0, 2.0)).ahead(20) == pytest.approx(4.0)
-    assert slower.ahead(0) == 0
-    run = made([0.8], rounds=40, rise=0.04)  # flat in the third quarter, then 4 points
-    before, last = statistics.quarters(run, "accuracy")
-    assert (before, last) == (pytest.approx(0, abs=1e-9), pytest.approx(0.04))
-
-
-def ramp(curve, name):
-    """A rise by 0.03 over the last ten rounds, of which the mean of the last ten has little."""
-    rise = 0.003 * np.clip(np.arange(curve.shape[1]) - 30, 0, None)
-    return -rise if name == "loss" else rise
+def test_the_error_of_newcomers_is_over_their_number():
+    """Differences of 20 training clients vary by 2 points; five newcomers see twice the error of twenty."""
+    settings = Settings(num_clients=20, unseen_clients=5)
+    runs = [made([0.8, 0.8], settings=settings), made([0.7, 0.7], settings=settings)]
+    curves = runs[0].client_curves + np.linspace(-0.02, 0.02, 20) * 2
+    runs[0] = replace(runs[0], client_curves=curves)
+    few = statistics.sampling_error(runs, "accuracy_unseen")
+    error = np.std(np.linspace(-0.04, 0.04, 20), ddof=1) / math.sqrt(5)
+    assert few == (pytest.approx(error), pytest.approx(19))
 
 
 def test_a_method_at_the_majority_baseline_is_not_compared():

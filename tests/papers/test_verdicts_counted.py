@@ -44,7 +44,10 @@ def test_shares_are_binomial():
     assert observed("hits", [True] * 3, 0.5).outcome == "undecided"
     assert observed("hits", [False] * 3, 0.5).outcome == "undecided"
     found = observed("hits", [True] * 95 + [False] * 5, 0.5, each="draw")
-    assert (found.outcome, found.reason) == ("agrees", "hits: 95 of 100 draws; 1 of 1 as claimed")
+    assert (found.outcome, found.reason) == (
+        "agrees",
+        "hits: 95 of 100 draws (95 % interval: 89 to 98 %); 1 of 1 as claimed",
+    )
     assert observed("hits", [True] * 95 + [False] * 5, 0.5, above=False).outcome == "differs"
 
 

@@ -1,0 +1,27 @@
+"""The kindest of several readings of a paper: which one is told, and at which bar."""
+
+from fedlab_lite.papers.outcome import decide, kindest
+from fedlab_lite.papers.statistics import Comparison
+from fedlab_lite.papers.verdicts import observed
+
+
+def test_one_seed_that_points_further_against_a_claim_is_no_way_out():
+    clear = decide([Comparison("clear", -3.0, error=0.1, freedom=9.0, n=3)])
+    lower, higher = (observed("one seed", [value]) for value in (-20.0, 2.0))
+    assert (clear.outcome, lower.outcome, higher.outcome) == ("differs", "undecided", "undecided")
+    assert kindest({"a": clear, "b": lower}).outcome == "differs"
+    assert kindest({"a": clear, "b": higher}).outcome == "undecided"
+    assert kindest({"a": clear, "b": observed("one seed", [-2.0])}).outcome == "undecided"  # less far than `clear`
+    within = decide([Comparison("noise", -0.1, error=1.0, freedom=2.0, n=3)])
+    assert kindest({"a": clear, "b": within}).outcome == "undecided"
+
+
+def test_what_agrees_passes_a_bar_that_rises_with_the_number_of_readings():
+    near, far = (decide([Comparison("a", 1.0, error=error, freedom=50.0, n=3)]) for error in (0.4, 0.1))
+    assert near.outcome == far.outcome == "agrees"
+    assert kindest({"only": near}).outcome == "agrees"
+    both = kindest({"one": near, "other": near})  # p is 0.016
+    assert both.outcome == "agrees"
+    four = kindest(dict.fromkeys("abcd", near))
+    assert (four.outcome, four.readings["a"].outcome) == ("undecided", "undecided")
+    assert kindest(dict.fromkeys("abc", near) | {"d": far}).outcome == "agrees"
