@@ -12,7 +12,8 @@ from recorded_runs import all_of, fedavg, same
 
 from fedlab_lite.engine import training
 from fedlab_lite.runs import run, store
-from fedlab_lite.runs.runner import final_state, run_name
+from fedlab_lite.runs.names import run_name
+from fedlab_lite.runs.runner import final_state
 from fedlab_lite.util import CorruptFileError, OutputError, files
 
 pytestmark = pytest.mark.usefixtures("small_problem")
