@@ -1,17 +1,20 @@
 """Runs within a time, by several processes: all of it, none of it, a part that goes on later."""
 
 import contextlib
+import multiprocessing
+import queue
 import time
 from dataclasses import replace
 
+import jax
 import numpy as np
 import pytest
 
 from fedlab_lite.cli import main
 from fedlab_lite.papers import Item, worth
-from fedlab_lite.runs import Settings, jobs, missing, pack, run_all, store
+from fedlab_lite.runs import Settings, jobs, memory, missing, pack, run_all, store
 from fedlab_lite.runs.jobs import Program, compute
-from fedlab_lite.util import InputError, files
+from fedlab_lite.util import CorruptFileError, InputError, OutputError, files
 
 SMALL = Settings(
     dataset="digits", partition="iid", num_clients=4, train_size=80, test_size=40, num_rounds=2, seeds=(0, 1),
@@ -72,6 +75,109 @@ def test_undecided_claims_first_then_by_time(monkeypatch):
     assert lacking == []
     with pytest.raises(InputError, match="unknown algorithm of these runs 'ditto'"):
         worth.programs(items, "laptop", {}, only="ditto")
+
+
+def test_a_data_set_that_is_missing_leaves_out_its_runs_alone(monkeypatch, capsys):
+    runs = {"there": SMALL, "not": replace(SMALL, dataset="cifar10"), "nor": replace(SMALL, dataset="cifar10", alpha=2)}
+    monkeypatch.setattr(worth.presets, "settings", lambda *item: runs)
+    computed, began = [], time.monotonic()
+
+    def instead(programs, **options):
+        computed.append(options["began"])
+        assert [run[1].dataset for program in programs for run in program.runs] == ["digits", "digits"]
+        return jobs.Outcome(["a"])
+
+    monkeypatch.setattr(jobs, "compute", instead)
+    command = ["compute", "fig04_mlp", "--minutes", "1"]
+    assert main(command) == 1
+    assert capsys.readouterr().err.count("cifar10 is not on this machine") == 1
+    assert began <= computed[0] <= time.monotonic()
+    del runs["there"]
+    assert main(command) == 2
+    assert capsys.readouterr().err.count("cifar10 is not on this machine") == 1
+    assert len(computed) == 1
+
+
+def test_the_minutes_count_from_the_start_of_the_command(monkeypatch):
+    seen, original = [], worth.programs
+
+    def slow(*args, **options):
+        seen.append(time.monotonic())
+        return original(*args, **options)
+
+    monkeypatch.setattr(worth, "programs", slow)
+    monkeypatch.setattr(worth.presets, "settings", lambda *item: RUNS)
+    monkeypatch.setattr(jobs, "_share_out", lambda work, programs, jobs, until, environment: seen.append(until) or [])
+    assert main(["compute", "fig04_mlp", "--minutes", "1"]) == 2
+    assert seen[-1] - 60 <= seen[0]
+
+
+def test_runs_that_failed_are_an_exit_code(monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(worth.presets, "settings", lambda *item: RUNS)
+    monkeypatch.setattr(jobs, "_share_out", lambda *args: ["it went wrong"])
+    assert main(["compute", "fig04_mlp", "--jobs", "2", "--pack", str(tmp_path / "a.zip")]) == 1
+    assert (
+        capsys.readouterr().err == "error: it went wrong\nno pack was written: no run has a file that fits into one\n"
+    )
+
+
+def test_a_store_that_cannot_be_written_is_found_before_training(monkeypatch, tmp_path):
+    todo = programs(RUNS)
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("FEDLAB_RUNS", str(tmp_path / "file"))
+    with pytest.raises(OutputError, match="cannot write"):
+        compute(todo, jobs=2)
+
+
+def test_what_is_stored_already_is_not_finished_now(monkeypatch):
+    """With `force`, a run of the store, or one beside a committed figure, is computed again."""
+    todo = programs(RUNS)
+    names = [name for program in todo for name, *_ in program.runs]
+    run_all(RUNS)
+    store.publish(names, files.figures_dir() / "fedeq" / "runs")
+    store.path(names[0], "npz").unlink()
+    monkeypatch.setattr(jobs, "_share_out", lambda *args: ["it went wrong"])
+    outcome = compute(todo, force=True)
+    assert (outcome.finished, outcome.begun, outcome.left) == ([], [], 4)
+    assert len(list(files.runs_dir().iterdir())) == 3
+
+
+def exhausted(program):
+    raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory while trying to allocate 9 bytes.")
+
+
+def too_large(program):
+    raise memory.DoesNotFit(f"fedavg · mlp · digits takes 9 GB; {memory.ADVICE}")
+
+
+def unreadable(program):
+    raise CorruptFileError("a.ckpt is corrupt")
+
+
+@pytest.mark.parametrize("number", [1, 3])
+@pytest.mark.parametrize("work", [exhausted, too_large, unreadable])
+def test_what_went_wrong_names_the_run_once_and_says_what_to_do(work, number):
+    context, said = multiprocessing.get_context("spawn"), queue.SimpleQueue()
+    jobs._worker(work, [Program([("", SMALL, 0)])], number, context.Value("i", 0), said, time.monotonic() + 60)
+    text = said.get_nowait()
+    assert text.count("fedavg · mlp · digits") == 1
+    assert text.endswith("is corrupt" if work is unreadable else ", or fewer --jobs" if number > 1 else memory.ADVICE)
+
+
+@pytest.mark.parametrize(("cores", "number", "phases"), [(16, 2, [4, 2]), (16, 8, [8]), (2, 1, [1])])
+def test_compilers_have_the_share_and_a_part_of_the_time(monkeypatch, cores, number, phases):
+    """Clients are batched by the share of the memory: with another one, it would be another program."""
+    calls = []
+    monkeypatch.setattr(jobs, "_share_out", lambda *args: calls.append(args) or ["it went wrong"])
+    monkeypatch.setattr(jobs.os, "cpu_count", lambda: cores)
+    todo = programs({width: replace(SMALL, model_options={"width": width}) for width in (8, 9, 10, 11)})
+    began = time.monotonic()
+    assert compute(todo, jobs=number, minutes=9).problems == ["it went wrong"]
+    assert [found for _, _, found, *_ in calls] == phases
+    shares = {environment["XLA_PYTHON_CLIENT_MEM_FRACTION"] for *_, environment in calls}
+    assert shares == {f"{jobs.MEMORY / number:.3f}"}
+    assert calls[-1][3] - began >= 540
+    assert all(until - began < 200 for _, _, _, until, _ in calls[:-1])
 
 
 @pytest.mark.parametrize(
