@@ -3,6 +3,8 @@
 import contextlib
 import multiprocessing
 import queue
+import subprocess
+import sys
 import time
 from dataclasses import replace
 
@@ -21,6 +23,23 @@ SMALL = Settings(
     model_options={"width": 8},
 )  # fmt: skip
 RUNS = {"a": SMALL, "b": replace(SMALL, model_options={"width": 9})}
+
+SEEDS = 6
+TINY = ["-p", "dataset", "textures", "-p", "partition", "iid", "-p", "num_clients", "3", "-p", "num_rounds", "30"]
+TINY += [
+    "-p",
+    "model",
+    "mlp",
+    "-p",
+    "train_size",
+    "60",
+    "-p",
+    "test_size",
+    "30",
+    "-p",
+    "seeds",
+    ",".join(map(str, range(SEEDS))),
+]
 
 
 def programs(runs):
@@ -60,6 +79,29 @@ def test_a_run_goes_on_after_the_time():
     store.path(outcome.begun[0], "ckpt").unlink()
     assert pack.merge(packed) == ([f"{outcome.begun[0]}.ckpt"], {})
     assert store.load_tree(store.path(outcome.begun[0], "ckpt"))["progress"]["next"] == checkpoint["progress"]["next"]
+
+
+@pytest.mark.slow
+def test_no_process_outlives_the_command_and_the_next_one_does_the_rest():
+    psutil = pytest.importorskip("psutil")
+    command = [sys.executable, "-m", "fedlab_lite", "compute", "fig04_mlp", "--jobs", "2", *TINY]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    until = time.monotonic() + 300
+    while not (done := list(files.runs_dir().glob("*.npz"))):
+        assert time.monotonic() < until
+        assert process.poll() is None
+        time.sleep(0.05)
+    workers = psutil.Process(process.pid).children(recursive=True)
+    process.terminate()
+    assert process.wait(10) != 0
+    assert len(workers) >= 2
+    assert psutil.wait_procs(workers, timeout=10)[1] == []
+    done = list(files.runs_dir().glob("*.npz"))
+    assert 0 < len(done) < 2 * SEEDS
+    contents = [file.read_bytes() for file in done]
+    said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    assert f"{2 * SEEDS - len(done)} runs finished, 0 begun, 0 left" in said
+    assert [file.read_bytes() for file in done] == contents
 
 
 @pytest.mark.slow
