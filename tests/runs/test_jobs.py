@@ -59,6 +59,25 @@ def test_two_processes_compute_what_one_does():
 
 
 @pytest.mark.slow
+def test_what_is_compiled_first_is_not_compiled_again(monkeypatch, tmp_path):
+    cache, original, after = tmp_path / "programs", jobs._share_out, []
+    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(cache))
+    monkeypatch.setenv("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
+    monkeypatch.setattr(jobs.os, "cpu_count", lambda: 4)
+
+    def watched(*args):
+        problems = original(*args)
+        after.append({file.name for file in cache.glob("jit_*-cache")})
+        return problems
+
+    monkeypatch.setattr(jobs, "_share_out", watched)
+    assert len(compute(programs(RUNS), jobs=1, minutes=5).finished) == 4
+    compiled, trained = ({name for name in names if "_round" in name or "evaluate" in name} for names in after)
+    assert len(compiled) >= 4
+    assert trained == compiled
+
+
+@pytest.mark.slow
 def test_a_time_that_is_too_short_keeps_its_deadline_and_loses_nothing():
     began = time.time()
     with pytest.raises(InputError, match=r"0.01 minutes were over before the first program had made a round"):
