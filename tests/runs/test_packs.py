@@ -11,7 +11,7 @@ from fedlab_lite.algorithms import FedAvg
 from fedlab_lite.cli import main
 from fedlab_lite.engine import Progress
 from fedlab_lite.runs import missing, pack, run_all, store
-from fedlab_lite.util import CorruptFileError, InputError, files
+from fedlab_lite.util import CorruptFileError, InputError, OutputError, files
 
 
 def runs():
@@ -119,6 +119,8 @@ def test_a_part_that_exists_is_found_before_training(tmp_path, there):
     with pytest.raises(InputError, match=f"{there} exists already"):
         pack.check(tmp_path / "runs.zip")
     assert len(list(tmp_path.iterdir())) == 2
+    with pytest.raises(OutputError, match="cannot write"):
+        pack.check(tmp_path / there / "runs.zip")
 
 
 def edited(file, change):
