@@ -85,10 +85,11 @@ def compute(args: argparse.Namespace, preset: str, values: dict[str, Any]) -> in
     if lacking and not todo:
         raise MissingDataError("\n".join(lacking))
     options = {name: getattr(args, name) for name in ("force", "trajectories_at_once", "clients_at_once")}
-    found = jobs.compute(todo, jobs=args.jobs or 1, minutes=args.minutes, began=began, **options)
-    problems = [*found.problems, *lacking]
-    for problem in problems:
-        say(f"error: {problem}", error=True)
+    try:
+        found = jobs.compute(todo, jobs=args.jobs or 1, minutes=args.minutes, began=began, **options)
+    finally:
+        say(*(f"error: {each}" for each in lacking), error=True)
+    say(*(f"error: {each}" for each in found.problems), error=True)
     say(f"{len(found.finished)} runs finished, {len(found.begun)} begun, {found.left} left, in {files.runs_dir()}")
     if args.pack:
         names = {*found.finished, *found.begun}
@@ -96,7 +97,7 @@ def compute(args: argparse.Namespace, preset: str, values: dict[str, Any]) -> in
         say(*written, *(f"not packed, because it fills more than a pack: {each}" for each in left))
         if not written:
             say("no pack was written: no run has a file that fits into one", error=True)
-    return 1 if problems else 0
+    return 1 if found.problems or lacking else 0
 
 
 def runs(args: argparse.Namespace) -> None:

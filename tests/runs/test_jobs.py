@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from unittest import mock
 
 import jax
 import numpy as np
@@ -153,6 +154,11 @@ def test_a_data_set_that_is_missing_leaves_out_its_runs_alone(monkeypatch, capsy
     assert main(command) == 1
     assert capsys.readouterr().err.count("cifar10 is not on this machine") == 1
     assert began <= computed[0] <= time.monotonic()
+    with monkeypatch.context() as patch:
+        patch.setattr(jobs, "compute", mock.Mock(side_effect=InputError("the minutes were over")))
+        assert main(command) == 2
+    said = capsys.readouterr().err
+    assert [said.count(words) for words in ("cifar10 is not on this machine", "the minutes were over")] == [1, 1]
     del runs["there"]
     assert main(command) == 2
     assert capsys.readouterr().err.count("cifar10 is not on this machine") == 1
