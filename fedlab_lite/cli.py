@@ -1,7 +1,7 @@
 """The command line: list, compute, run, report, lab, book, data, ... `fedlab COMMAND --help` shows examples.
 
-Exit codes: 0 success; 1 a notebook failed, or a reader such as `head` ended; 130 interrupted. 2 is for wrong input, or
-for a file that could not be read or written.
+Exit codes: 0 success; 1 a notebook or a run failed, or a reader such as `head` ended; 130 interrupted. 2 is for wrong
+input, or for a file that could not be read or written.
 """
 
 import argparse
@@ -67,7 +67,7 @@ def list_items(args: argparse.Namespace) -> None:
         tables.console().print(tables.table(args.pattern, args.name))
 
 
-def compute_runs(args: argparse.Namespace) -> None:
+def compute_runs(args: argparse.Namespace) -> int:
     """Train and store the runs of notebooks. Needs numpy, jax, flax and optax, and for glyphs and digits matplotlib.
 
     With --minutes, --jobs, --only or --pack it computes what is missing of all of them: undecided claims first, then by
@@ -82,12 +82,12 @@ def compute_runs(args: argparse.Namespace) -> None:
     preset, values = arguments.preset_of(args, variants.parsed(args.parameter))
     preset = preset or "quick"
     if any(value is not None for value in (args.minutes, args.jobs, args.only, args.pack)):
-        computing.compute(args, preset, values)
-        return
+        return computing.compute(args, preset, values)
     for item in presets.items(args.pattern):
         count = notebooks.compute(item, preset, values, **_options(args))
         data = notebooks.data_of(item, preset, values)
         say(f"{item}  {preset}  {data}{count} runs in {files.runs_dir()}")
+    return 0
 
 
 def manage_runs(args: argparse.Namespace) -> None:

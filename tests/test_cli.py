@@ -374,6 +374,19 @@ def test_compute_needs_nothing_but_the_core(not_core):
     assert len(list(files.runs_dir().glob("*.npz"))) == RUNS
 
 
+@pytest.mark.slow
+def test_a_loan_needs_nothing_but_the_core(not_core, tmp_path):
+    """What one machine computes in some minutes and packs, another one merges."""
+    command = ["compute", "fig04_mlp", *TINY, "-p", "dataset", "textures", "-p", "partition", "iid", "--only", "local"]
+    command += ["--minutes", "5", "--jobs", "1", "--pack", str(tmp_path / "runs.zip")]
+    for words, folder in ((command, "there"), (["runs", "merge", str(tmp_path / "runs.zip")], "here")):
+        bare = [sys.executable, "-c", BARE, *words, ",".join(not_core)]
+        environment = os.environ | {"FEDLAB_RUNS": str(tmp_path / folder)}
+        done = subprocess.run(bare, env=environment, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        assert [file.suffix for file in (tmp_path / folder).iterdir()] == [".npz"]
+
+
 @pytest.mark.parametrize(
     ("missing", "command", "message"),
     [

@@ -189,8 +189,8 @@ def compile_round(problem: Problem, trajectories: Sequence[Trajectory], plan: Pl
     number = len(trajectories)
     algorithms, algorithm, each_keys, keys = _numbers_of(trajectories)
     states = start(algorithms, problem, [keys[0] for keys in each_keys])
-    judge(algorithm, problem, states, over(lambda keys: keys[3], number)(keys), number)
     _round.lower(algorithm, problem, states, 0, keys, plan.clients_per_round(problem), number).compile()
+    judge(algorithm, problem, states, over(lambda keys: keys[3], number)(keys), number)
 
 
 def history_of(problem: Problem, trajectory: Trajectory, plan: Plan, found: Progress, fingerprint: str) -> History:

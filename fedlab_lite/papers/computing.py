@@ -1,6 +1,7 @@
 """The commands for a short loan of a machine: floors of what is to compute, computing within a time, merging packs."""
 
 import argparse
+import time
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ from fedlab_lite.engine import setup
 from fedlab_lite.papers import floors, presets, pruning, worth
 from fedlab_lite.runs import jobs, pack
 from fedlab_lite.runs.floors import TFLOPS
-from fedlab_lite.util import InputError, files
+from fedlab_lite.util import InputError, MissingDataError, files
 from fedlab_lite.util.text import say
 
 
@@ -71,19 +72,32 @@ def show_floors(args: argparse.Namespace, console: Any) -> None:
         say(f"not counted with their present settings: {', '.join(old)}; --write counts them", error=True)
 
 
-def compute(args: argparse.Namespace, preset: str, values: dict[str, Any]) -> None:
-    """Compute what is missing, by several processes, until it is done or the time is over."""
+def compute(args: argparse.Namespace, preset: str, values: dict[str, Any]) -> int:
+    """Compute what is missing, by several processes, until it is done or the time is over; returns the exit code.
+
+    Runs whose data are not on this machine are left out, and named at the end.
+    """
+    began = time.monotonic()
     if args.pack:
         pack.check(args.pack)
     jax.config.update("jax_platforms", "cpu")  # of this process: the accelerator's memory is for those that compute
-    todo = worth.programs(presets.items(args.pattern), preset, values, only=args.only, force=args.force)
-    at_once = {name: getattr(args, name) for name in ("trajectories_at_once", "clients_at_once")}
-    found = jobs.compute(todo, jobs=args.jobs or 1, minutes=args.minutes, **at_once)
-    for problem in found.problems:
-        say(f"error: {problem}", error=True)
+    todo, lacking = worth.programs(presets.items(args.pattern), preset, values, only=args.only, force=args.force)
+    if lacking and not todo:
+        raise MissingDataError("\n".join(lacking))
+    options = {name: getattr(args, name) for name in ("force", "trajectories_at_once", "clients_at_once")}
+    try:
+        found = jobs.compute(todo, jobs=args.jobs or 1, minutes=args.minutes, began=began, **options)
+    finally:
+        say(*(f"error: {each}" for each in lacking), error=True)
+    say(*(f"error: {each}" for each in found.problems), error=True)
     say(f"{len(found.finished)} runs finished, {len(found.begun)} begun, {found.left} left, in {files.runs_dir()}")
     if args.pack:
-        say(*pack.pack([*found.finished, *found.begun], args.pack))
+        names = {*found.finished, *found.begun}
+        written, left = pack.pack([run for each in todo for run in each.runs if run[0] in names], args.pack)
+        say(*written, *(f"not packed, because it fills more than a pack: {each}" for each in left))
+        if not written:
+            say("no pack was written: no run has a file that fits into one", error=True)
+    return 1 if found.problems or lacking else 0
 
 
 def runs(args: argparse.Namespace) -> None:
@@ -99,5 +113,6 @@ def merge(args: argparse.Namespace) -> None:
     if not args.files:
         raise InputError("no pack to merge: fedlab runs merge FILE")
     for file in args.files:
-        added, known = pack.merge(file)
-        say(f"{file}: {len(added)} files added, {len(known)} were there, in {files.runs_dir()}")
+        added, others = pack.merge(file)
+        say(f"{file}: {len(added)} files added, {len(others)} not taken, in {files.runs_dir()}")
+        say(*(f"  {name}: {reason}" for name, reason in others.items() if name.endswith(".ckpt")))

@@ -5,6 +5,7 @@
 
 from fedlab_lite.runs.build import algorithm_of, build_problem, data_fingerprint, moment_of
 from fedlab_lite.runs.checks import PRESETS, check_parameters, rule_of
-from fedlab_lite.runs.runner import final_state, measured, missing, run, run_all, run_name, run_names
+from fedlab_lite.runs.names import run_name
+from fedlab_lite.runs.runner import final_state, measured, missing, run, run_all, run_names
 from fedlab_lite.runs.settings import Settings
 from fedlab_lite.runs.tuning import held_out, score, tune, with_options

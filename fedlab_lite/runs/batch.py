@@ -32,13 +32,14 @@ def train_batch(
     progress: bool | None,
     checkpoint_seconds: float,
     keep_state: bool,
+    force: bool = False,
     until: float = math.inf,
 ) -> dict[str, History]:
     """Train the runs of a batch and store each one; returns histories by name.
 
     Args:
       batch: runs that differ in seeds and an algorithm's numbers only.
-      progress, checkpoint_seconds, keep_state: as for `runs.run_all`.
+      progress, checkpoint_seconds, keep_state, force: as for `runs.run_all`.
       until: the time (`time.monotonic()`) by which training has to end.
 
     Raises `OutOfTime` where it has not ended by then.
@@ -48,7 +49,7 @@ def train_batch(
     fingerprint = data_fingerprint(problem)
     store.agree(" and ".join(name for name, *_ in batch))
     problem, plan = _planned(problem, settings, len(batch))
-    saved = {run: _checkpoint(run[0]) for run in batch}
+    saved = {run: None if force else _checkpoint(run[0]) for run in batch}
 
     def standing(run: Run) -> int:
         checkpoint = saved[run]
@@ -67,11 +68,12 @@ def train_batch(
                 found = [saved[run][1] for run in part]
                 states = _restored(problem, trajectories, names, [saved[run][0] for run in part])
                 tick(rounds * number)
-            write = _Checkpoints(names, checkpoint_seconds, partial(tick, number), until, problem.task.headline)
+            write = _Checkpoints(names, checkpoint_seconds, partial(tick, number), until, problem.task.headline, force)
             states, found = training.advance(
                 problem, trajectories, plan, states=states, progress=found, after_round=write
             )
             tick(min(1, plan.num_rounds) * number)
+            write.set_aside()
             for index, (name, trajectory, each) in enumerate(zip(names, trajectories, found, strict=True)):
                 if keep_state:
                     state = store.pack(training.part(states, index, number))
@@ -87,27 +89,41 @@ def train_batch(
 class _Checkpoints:
     """Writes the states of a batch at intervals of time, each under its own run's name."""
 
-    def __init__(self, names: list[str], seconds: float, tick: Callable[[dict], None], until: float, headline: str):
+    def __init__(
+        self, names: list[str], seconds: float, tick: Callable[[dict], None], until: float, headline: str, force: bool
+    ):
         self.names, self.seconds, self.tick, self.until, self.headline = names, seconds, tick, until, headline
+        self.stored = names if force else []  # runs that the store may have, and that are computed again
         self.written, self.cost, self.last = time.monotonic(), 0.0, time.monotonic()
+        self.rounds, self.longest = 0, 0.0  # of the rounds so far but the first, which has compilation in it
+
+    def set_aside(self) -> None:
+        """Remove the runs that are computed again from the store, now that there is something to put in their place."""
+        for name in self.stored if jax.process_index() == 0 else ():  # which writes for all
+            store.set_aside(name)
+        self.stored = []
 
     def __call__(self, states: dict, progress: Sequence[Progress]) -> None:
         self.tick({self.headline: progress[0].metrics[self.headline]})
         now = time.monotonic()
-        over, self.last = now + (now - self.last) > self.until, now
+        took, self.last = now - self.last, now
+        self.rounds += 1
+        self.longest = max(self.longest, took) if self.rounds > 1 else 0.0
+        over, unsure = now + self.longest > self.until, now + max(took, self.longest) > self.until
         pause = max(self.seconds, 10 * self.cost) if self.seconds else 0.0  # a large state is written less often
         small = sum(leaf.nbytes for leaf in jax.tree.leaves(states)) < SMALL
         if over and not small:
             raise OutOfTime
-        if not over and store.first_says(now - self.written < pause):
+        if not (unsure and small) and store.first_says(now - self.written < pause):
             return
+        self.set_aside()
         for index, (name, each) in enumerate(zip(self.names, progress, strict=True)):
             state = training.part(states, index, len(self.names))
             content = {"state": store.pack(state), "progress": vars(each), "made": _made()}
             store.save_tree(store.path(name, "ckpt"), content)
         if over:
             raise OutOfTime
-        self.written = time.monotonic()
+        self.written = self.last = time.monotonic()
         self.cost = self.written - now
 
 

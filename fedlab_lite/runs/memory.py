@@ -9,6 +9,11 @@ from fedlab_lite.util.progress import silent
 from fedlab_lite.util.text import say
 
 LARGE = 4e9  # bytes from which on a run says what it takes
+ADVICE = "use a smaller network, or fewer clients, rows or trajectories at once"
+
+
+class DoesNotFit(InputError):
+    """A run that takes more memory than there is; the message ends with `ADVICE`."""
 
 
 def needed(problem: Problem, algorithm: Algorithm, trajectories: int = 1) -> float:
@@ -42,10 +47,10 @@ def free() -> float:
 
 
 def check(what: str, problem: Problem, algorithm: Algorithm, trajectories: int) -> None:
-    """Say what a large run takes. Raises `InputError` if it is more than there is."""
+    """Say what a large run takes. Raises `DoesNotFit` if it is more than there is."""
     takes, there = needed(problem, algorithm, trajectories), free()
     words = f"{what} takes at least {takes / 1e9:,.1f} GB of memory, and {there / 1e9:,.1f} GB are free"
     if takes > there:
-        raise InputError(f"{words}; use a smaller network, or fewer clients, rows or trajectories at once")
+        raise DoesNotFit(f"{words}; {ADVICE}")
     if takes > LARGE and not silent():
         say(words, error=True)

@@ -5,8 +5,6 @@ read back. An interrupted run continues from its last checkpoint to the bit-iden
 alone, beside other seeds, and in a sweep.
 """
 
-import hashlib
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -17,43 +15,16 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedlab_lite.algorithms import ALGORITHMS
-from fedlab_lite.engine import History, Problem, numbers_of, training
-from fedlab_lite.nn import MODELS
+from fedlab_lite.engine import History, Problem, numbers_of
 from fedlab_lite.runs import store
 from fedlab_lite.runs.batch import Run, compile_batch, shape_of_state, train_batch
 from fedlab_lite.runs.build import algorithm_of, build_problem, data_fingerprint
+from fedlab_lite.runs.names import run_name, settings_name
 from fedlab_lite.runs.settings import Settings
 from fedlab_lite.util import InputError, MissingDataError, NotStoredError, files
 from fedlab_lite.util.fields import Count, Range, checks_arguments
 from fedlab_lite.util.jax_setup import PRECISIONS, start, together
 from fedlab_lite.util.progress import switched_on
-
-# --- what a run is called ---------------------------------------------------------------------------------------
-
-
-def versions(settings: Settings) -> dict[str, int]:
-    """The numerics versions that a run's numbers depend on; a higher version renames the runs that depend on it.
-
-    `tests/runs/test_numerics.py` compares the source behind each version with a recorded hash.
-    """
-    family, algorithm = getattr(MODELS[settings.model][0], "version", 1), ALGORITHMS[settings.algorithm]
-    joins = settings.unseen_clients and algorithm.join_version > 1
-    return {"engine": training.ENGINE, "algorithm": algorithm.version, "family": family} | (
-        {"join": algorithm.join_version} if joins else {}
-    )
-
-
-def _settings_name(settings: Settings, seed: int) -> str:
-    text = json.dumps([settings.canonical(), versions(settings), seed], sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:32]
-
-
-def run_name(settings: Settings, seed: int, fingerprint: str) -> str:
-    """The name of one seed's run: a hash of non-default settings, numerics versions and seed; then the data's hash."""
-    return f"{_settings_name(settings, seed)}-{fingerprint[:16]}"
-
-
-# --- running ----------------------------------------------------------------------------------------------------
 
 
 def run(settings: Settings, **options) -> History:
@@ -89,7 +60,8 @@ def run_all(
       runs: settings by name, any keys; the result has the same keys, in the same order.
       progress: show a progress bar, in Jupyter with a curve of the headline; None: only in a terminal or Jupyter, not
         in a batch run.
-      force: remove these runs from the store and compute them again; unreadable files are kept as `<name>.corrupt`.
+      force: compute these runs again. A stored one is removed when there is a round to put in its place; unreadable
+        files are kept as `<name>.corrupt`.
       checkpoint_seconds: time between checkpoints; 0: after every round.
       keep_state: also store the final states of runs that are trained now.
       need_state: also store those of runs that were trained before; they are trained again where the state is missing.
@@ -121,6 +93,7 @@ def run_all(
     if programs and jax.process_index() == 0:  # process 0 writes for all
         files.check_writable(files.runs_dir())
     options = {"progress": progress, "checkpoint_seconds": checkpoint_seconds, "keep_state": keep_state or need_state}
+    options["force"] = force
     for waiting in programs:
         histories |= train_program(waiting, trajectories_at_once, clients_at_once, **options)
     return {
@@ -129,8 +102,14 @@ def run_all(
     }
 
 
-def missing(runs: Mapping[Any, Settings], *, force: bool = False) -> list[list[Run]]:
-    """The runs that the store lacks, by compiled program; with `force` all of them, which are removed from the store.
+def missing(runs: Mapping[Any, Settings], *, force: bool = False, lacking: list[str] | None = None) -> list[list[Run]]:
+    """The runs that the store lacks, by compiled program; with `force` all of them.
+
+    Args:
+      lacking: takes the messages of runs whose data this machine lacks, each once; these runs are left out. None: such
+        a run is an error.
+
+    Raises: `InputError`, `MissingDataError`, `CorruptFileError`, as `run_all`.
 
     Example:
       >>> base = {"num_clients": 4, "num_rounds": 1, "model_options": {"width": 9}}
@@ -138,7 +117,7 @@ def missing(runs: Mapping[Any, Settings], *, force: bool = False) -> list[list[R
       >>> [len(runs) for runs in missing(sweep | {"long": Settings(**base | {"num_rounds": 2}, seeds=(0, 1))})]
       [2, 2]
     """
-    return _programs(_parts(runs, force, need_state=False))
+    return _programs(_parts(runs, force, need_state=False, lacking=lacking))
 
 
 def train_program(
@@ -169,11 +148,18 @@ def _prepared(settings: Settings, clients_at_once: int | None) -> Iterator[Probl
 Parts = dict[tuple[Settings, int], tuple[History | None, str]]
 
 
-def _parts(runs: Mapping[Any, Settings], force: bool, need_state: bool) -> Parts:
-    """The stored history, or None, and the name of every seed's run."""
+def _parts(runs: Mapping[Any, Settings], force: bool, need_state: bool, lacking: list[str] | None = None) -> Parts:
+    """The stored history, or None, and the name of every seed's run; for `lacking` see `missing`."""
     start()
-    pairs = [(settings, seed) for settings in runs.values() for seed in settings.seeds]
-    return {(settings, seed): _stored(settings, seed, force, need_state) for settings, seed in pairs}
+    parts: Parts = {}
+    for settings, seed in [(each, seed) for each in runs.values() for seed in each.seeds]:
+        try:
+            parts[settings, seed] = _stored(settings, seed, force, need_state)
+        except MissingDataError as error:
+            if lacking is None:
+                raise
+            lacking += [str(error)] if str(error) not in lacking else []
+    return parts
 
 
 def _programs(parts: Parts) -> list[list[Run]]:
@@ -193,7 +179,6 @@ def _stored(settings: Settings, seed: int, force: bool, need_state: bool) -> tup
         return _stored_elsewhere(settings, seed, force or need_state)
     name = run_name(settings, seed, data_fingerprint(problem))
     if force:
-        store.set_aside(name)
         return None, name
     history = store.load_history(name)
     if history is None or (need_state and not store.path(name, "state").exists()):
@@ -204,7 +189,7 @@ def _stored(settings: Settings, seed: int, force: bool, need_state: bool) -> tup
 
 
 def _stored_elsewhere(settings: Settings, seed: int, not_enough: bool) -> tuple[History, str]:
-    pattern = f"{_settings_name(settings, seed)}-{'?' * 16}.npz"
+    pattern = f"{settings_name(settings, seed)}-{'?' * 16}.npz"
     names = {file.stem for folder in store.folders() for file in folder.glob(pattern)}
     if len(names) != 1 or not_enough:
         build_problem(settings)  # raises the error that names the missing data

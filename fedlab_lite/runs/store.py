@@ -232,12 +232,15 @@ def save_tree(file: Path, tree: dict) -> Path:
     return _write(file, header + payload)
 
 
-def load_tree(file: Path) -> dict | None:
+def load_tree(file: Path, content: bytes | None = None) -> dict | None:
     """Load the dictionary that `save_tree` wrote; None where there is no such file.
+
+    Args:
+      content: of the file, where it has been read.
 
     Raises `CorruptFileError` for a damaged file.
     """
-    content = _content(file)
+    content = _content(file) if content is None else content
     if content is None:
         return None
     header, _, payload = content.partition(b"\n")
@@ -254,9 +257,9 @@ def load_state(file: Path) -> dict | None:
         return None if found is None else dict(found["state"])
 
 
-def load_checkpoint(file: Path) -> tuple[dict, Progress, dict] | None:
-    """A checkpoint's state, its progress, and what it was made with; see `load_state`."""
-    found = load_tree(file)
+def load_checkpoint(file: Path, content: bytes | None = None) -> tuple[dict, Progress, dict] | None:
+    """A checkpoint's state, its progress, and what it was made with; see `load_tree`."""
+    found = load_tree(file, content)
     with readable(file):
         if found is None:
             return None

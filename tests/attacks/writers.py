@@ -21,13 +21,14 @@ from attacks.cases import ROOT, SILENT, TRACEBACK, Outcome, holds
 from attacks.strange import changed
 from fedlab_lite.engine import training
 from fedlab_lite.papers import results
-from fedlab_lite.runs import pack, store
+from fedlab_lite.runs import Settings, pack, store
+from fedlab_lite.runs.names import name_here
 from fedlab_lite.util import FedlabError, files
 
 
 def packs(folder: Path, rng: random.Random) -> None:
     """A crafted pack writes nothing but files of runs into the store."""
-    name = f"{rng.getrandbits(128):032x}-{rng.getrandbits(64):016x}"
+    name = f"{name_here(Settings().canonical(), 0)}-{rng.getrandbits(64):016x}"
     content = store._packed({"a": np.ones(2)}, {"b": 1})
     names = (
         f"{name}.npz",
@@ -40,7 +41,8 @@ def packs(folder: Path, rng: random.Random) -> None:
     )
     inside = {rng.choice(names): rng.choice((content, b"", b"x"))}
     digests: Any = {each: hashlib.sha256(data).hexdigest() for each, data in inside.items()}
-    about = {"form": 1, "engine": training.ENGINE, "package": "0", "sha256": digests}
+    runs = {each[:49]: {"settings": Settings().canonical(), "seed": 0} for each in inside}
+    about = {"form": pack.FORM, "engine": training.ENGINE, "package": "0", "sha256": digests, "runs": runs}
     file = folder / "p.zip"
     with zipfile.ZipFile(file, "w") as archive:
         archive.writestr("manifest.json", json.dumps(changed(about, rng) if rng.random() < 0.6 else about))
@@ -60,7 +62,7 @@ def a_bomb(folder: Path) -> None:
     file, name = folder / "bomb.zip", f"{'0' * 32}-{'0' * 16}.npz"
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
-        about = {"form": 1, "engine": training.ENGINE, "package": "0", "sha256": {name: "0"}}
+        about = {"form": pack.FORM, "engine": training.ENGINE, "package": "0", "sha256": {name: "0"}, "runs": {}}
         archive.writestr("manifest.json", json.dumps(about))
         with archive.open(name, "w", force_zip64=True) as inside:
             for _ in range(3000):

@@ -2,6 +2,7 @@
 
 import random
 import zipfile
+from types import SimpleNamespace
 
 import jax
 import numpy as np
@@ -10,9 +11,10 @@ from helpers import blobs
 from kill_and_resume import kill_and_resume
 from recorded_runs import all_of, fedavg, same
 
-from fedlab_lite.engine import training
-from fedlab_lite.runs import run, store
-from fedlab_lite.runs.runner import final_state, run_name
+from fedlab_lite.engine import Progress, training
+from fedlab_lite.runs import batch, missing, run, store
+from fedlab_lite.runs.names import run_name
+from fedlab_lite.runs.runner import final_state
 from fedlab_lite.util import CorruptFileError, OutputError, files
 
 pytestmark = pytest.mark.usefixtures("small_problem")
@@ -150,6 +152,53 @@ def test_checkpoints_are_written_by_the_clock(monkeypatch):
         assert written == []
         run(fedavg(), force=True, checkpoint_seconds=0)
         assert written == [1, 2, 3, 4, 5] * 2  # none after the last round
+
+
+def test_a_run_that_is_computed_again_stays_until_there_is_a_round_in_its_place(monkeypatch):
+    want = run(fedavg())
+    stored = sorted(files.runs_dir().iterdir())
+    missing({"": fedavg()}, force=True)
+    original, at = training._round, [0]
+
+    def stop(*args):
+        if args[3] == at[0]:
+            raise Killed
+        return original(*args)
+
+    monkeypatch.setattr(training, "_round", stop)
+    with pytest.raises(Killed):
+        run(fedavg(), force=True, checkpoint_seconds=0)
+    assert sorted(files.runs_dir().iterdir()) == stored
+    at[0] = 3
+    with pytest.raises(Killed):
+        run(fedavg(), force=True, checkpoint_seconds=0)
+    assert sorted(file.suffix for file in files.runs_dir().iterdir()) == [".ckpt", ".npz"]  # the second seed's waits
+    at[0] = -1
+    assert same(run(fedavg()), want)
+
+
+@pytest.mark.parametrize(
+    ("times", "writes", "ends"),
+    [
+        ([40, 41, 42, 43], [], 0),
+        ([40, 41, 62, 63, 80], [80], 5),  # a round with a judgement takes 21 seconds
+        ([60, 61, 70], [60], 0),  # the first has compilation in it: the second may be as long, so the first is kept
+        ([101], [101], 1),
+    ],
+)
+def test_a_deadline_goes_by_the_longest_round_but_the_first(monkeypatch, times, writes, ends):
+    clock, written = [0.0], []
+    monkeypatch.setattr(batch, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    monkeypatch.setattr(store, "save_tree", lambda file, tree: written.append(clock[0]))
+    write = batch._Checkpoints(["a"], 1e9, lambda headline: None, 100.0, "accuracy", False)
+    ended = 0
+    for number, clock[0] in enumerate(times, start=1):
+        try:
+            write({}, [Progress(metrics={"accuracy": 0.5})])
+        except batch.OutOfTime:
+            ended = number
+            break
+    assert (written, ended) == (writes, ends)
 
 
 def test_a_run_goes_on_where_it_was(monkeypatch, count_rounds):

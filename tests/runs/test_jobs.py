@@ -1,25 +1,46 @@
-"""Runs within a time, by several processes: all of it, none of it, a part that goes on later; and packs of runs."""
+"""Runs within a time, by several processes: all of it, none of it, a part that goes on later."""
 
 import contextlib
-import json
+import multiprocessing
+import queue
+import subprocess
+import sys
 import time
-import zipfile
 from dataclasses import replace
+from unittest import mock
 
+import jax
 import numpy as np
 import pytest
 
 from fedlab_lite.cli import main
 from fedlab_lite.papers import Item, worth
-from fedlab_lite.runs import Settings, jobs, missing, pack, run_all, store
+from fedlab_lite.runs import Settings, jobs, memory, missing, pack, run_all, store
 from fedlab_lite.runs.jobs import Program, compute
-from fedlab_lite.util import CorruptFileError, InputError, files
+from fedlab_lite.util import CorruptFileError, InputError, OutputError, files
 
 SMALL = Settings(
     dataset="digits", partition="iid", num_clients=4, train_size=80, test_size=40, num_rounds=2, seeds=(0, 1),
     model_options={"width": 8},
 )  # fmt: skip
 RUNS = {"a": SMALL, "b": replace(SMALL, model_options={"width": 9})}
+
+SEEDS = 6
+TINY = ["-p", "dataset", "textures", "-p", "partition", "iid", "-p", "num_clients", "3", "-p", "num_rounds", "30"]
+TINY += [
+    "-p",
+    "model",
+    "mlp",
+    "-p",
+    "train_size",
+    "60",
+    "-p",
+    "test_size",
+    "30",
+    "-p",
+    "seeds",
+    ",".join(map(str, range(SEEDS))),
+]
 
 
 def programs(runs):
@@ -39,6 +60,25 @@ def test_two_processes_compute_what_one_does():
 
 
 @pytest.mark.slow
+def test_what_is_compiled_first_is_not_compiled_again(monkeypatch, tmp_path):
+    cache, original, after = tmp_path / "programs", jobs._share_out, []
+    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(cache))
+    monkeypatch.setenv("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
+    monkeypatch.setattr(jobs.os, "cpu_count", lambda: 4)
+
+    def watched(*args):
+        problems = original(*args)
+        after.append({file.name for file in cache.glob("jit_*-cache")})
+        return problems
+
+    monkeypatch.setattr(jobs, "_share_out", watched)
+    assert len(compute(programs(RUNS), jobs=1, minutes=5).finished) == 4
+    compiled, trained = ({name for name in names if "_round" in name or "evaluate" in name} for names in after)
+    assert len(compiled) >= 4
+    assert trained == compiled
+
+
+@pytest.mark.slow
 def test_a_time_that_is_too_short_keeps_its_deadline_and_loses_nothing():
     began = time.time()
     with pytest.raises(InputError, match=r"0.01 minutes were over before the first program had made a round"):
@@ -55,103 +95,33 @@ def test_a_run_goes_on_after_the_time():
     assert (outcome.finished, len(outcome.begun), outcome.left) == ([], 1, 1)
     checkpoint = store.load_tree(store.path(outcome.begun[0], "ckpt"))
     assert 0 < checkpoint["progress"]["next"] < 100_000
-    (packed,) = pack.pack(outcome.begun, files.runs_dir().parent / "begun.zip")
+    (packed,), _ = pack.pack(missing(long)[0], files.runs_dir().parent / "begun.zip")
     store.path(outcome.begun[0], "ckpt").unlink()
-    assert pack.merge(packed) == ([f"{outcome.begun[0]}.ckpt"], [])
+    assert pack.merge(packed) == ([f"{outcome.begun[0]}.ckpt"], {})
     assert store.load_tree(store.path(outcome.begun[0], "ckpt"))["progress"]["next"] == checkpoint["progress"]["next"]
 
 
-@pytest.fixture
-def packed(tmp_path):
-    """A pack of two runs, whose files are no longer in the store; and their names."""
-    run_all({"a": SMALL})
-    names = [file.stem for file in files.runs_dir().glob("*.npz")]
-    (file,) = pack.pack(names, tmp_path / "runs.zip")
-    for each in files.runs_dir().glob("*.npz"):
-        each.unlink()
-    return file, names
-
-
-def test_a_pack_that_would_unpack_to_gigabytes(tmp_path):
-    file, name = tmp_path / "bomb.zip", f"{'0' * 32}-{'0' * 16}.npz"
-    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("manifest.json", "{}")
-        archive.writestr(name, bytes(3 * pack.LIMIT))
-    assert file.stat().st_size < 1e5
-    with pytest.raises(CorruptFileError, match="it would unpack to 50,331,650 bytes"):
-        pack.merge(file)
-
-
-def test_a_pack_is_merged_once(packed):
-    file, names = packed
-    assert len(missing({"a": SMALL})[0]) == 2
-    added, known = pack.merge(file)
-    assert sorted(added) == sorted(f"{name}.npz" for name in names)
-    assert not known
-    assert not missing({"a": SMALL})
-    assert pack.merge(file)[0] == []
-
-
-def test_packs_of_limited_size(packed, tmp_path):
-    file, names = packed
-    pack.merge(file)
-    sizes = [store.path(name, "npz").stat().st_size for name in names]
-    parts = pack.pack(names, tmp_path / "small.zip", limit=max(sizes) + 3000)
-    assert [part.name for part in parts] == ["small.zip", "small-2.zip"]
-    assert all(part.stat().st_size <= max(sizes) + 3000 for part in parts)
-
-
-def edited(file, change):
-    """The pack with another manifest."""
-    with zipfile.ZipFile(file) as archive:
-        contents = {name: archive.read(name) for name in archive.namelist()}
-    about = json.loads(contents["manifest.json"])
-    change(about, contents)
-    contents["manifest.json"] = json.dumps(about).encode()
-    with zipfile.ZipFile(file, "w") as archive:
-        for name, content in contents.items():
-            archive.writestr(name, content)
-
-
-def flip(about, contents):
-    name = next(name for name in contents if name.endswith("npz"))
-    contents[name] = contents[name][:-9] + b"otherbyte"
-
-
-def outside(about, contents):
-    contents["../evil.npz"] = b"x"
-    about["sha256"]["../evil.npz"] = "0" * 64
-
-
-@pytest.mark.parametrize(
-    ("change", "error", "words"),
-    [
-        (flip, CorruptFileError, "is not what was packed; copy the pack again"),
-        (outside, CorruptFileError, r"'../evil.npz' is not what was packed"),
-        (lambda about, _: about.update(engine=1), InputError, "Merge it with that version"),
-        (lambda about, _: about.update(form=9), InputError, r"\(form 9, engine 2\)"),
-        (lambda about, _: about.pop("sha256"), CorruptFileError, "is damaged or no pack"),
-    ],
-)
-def test_packs_that_cannot_be_merged(packed, change, error, words):
-    file, _ = packed
-    edited(file, change)
-    with pytest.raises(error, match=words):
-        pack.merge(file)
-    assert not list(files.runs_dir().glob("*.npz"))
-
-
-def test_a_cut_pack_and_none(packed, tmp_path):
-    file, _ = packed
-    file.write_bytes(file.read_bytes()[:-30])
-    with pytest.raises(CorruptFileError, match="is damaged or no pack"):
-        pack.merge(file)
-    with pytest.raises(InputError, match="does not exist; give the path of a pack"):
-        pack.merge(tmp_path / "none.zip")
-    with pytest.raises(InputError, match=r"a pack is a file <name>.zip"):
-        pack.check(tmp_path / "runs.tar")
-    with pytest.raises(InputError, match="exists already"):
-        pack.check(file)
+@pytest.mark.slow
+def test_no_process_outlives_the_command_and_the_next_one_does_the_rest():
+    psutil = pytest.importorskip("psutil")
+    command = [sys.executable, "-m", "fedlab_lite", "compute", "fig04_mlp", "--jobs", "2", *TINY]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    until = time.monotonic() + 300
+    while not (done := list(files.runs_dir().glob("*.npz"))):
+        assert time.monotonic() < until
+        assert process.poll() is None
+        time.sleep(0.05)
+    workers = psutil.Process(process.pid).children(recursive=True)
+    process.terminate()
+    assert process.wait(10) != 0
+    assert len(workers) >= 2
+    assert psutil.wait_procs(workers, timeout=10)[1] == []
+    done = list(files.runs_dir().glob("*.npz"))
+    assert 0 < len(done) < 2 * SEEDS
+    contents = [file.read_bytes() for file in done]
+    said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    assert f"{2 * SEEDS - len(done)} runs finished, 0 begun, 0 left" in said
+    assert [file.read_bytes() for file in done] == contents
 
 
 @pytest.mark.slow
@@ -161,11 +131,120 @@ def test_undecided_claims_first_then_by_time(monkeypatch):
     monkeypatch.setattr(worth.results, "committed", lambda: {item: {"outcome": outcomes[item]} for item in items})
     of = {item: {"r": replace(SMALL, data_seed=number)} for number, item in enumerate(items)}
     monkeypatch.setattr(worth.presets, "settings", lambda paper, stem, preset: of[Item(paper, stem)])
-    found = worth.programs(items, "laptop", {})
+    found, lacking = worth.programs(items, "laptop", {})
     assert [program.runs[0][1].data_seed for program in found] == [2, 0, 1]  # 15, 220 and 11 minutes at laptop
     assert [program.keep_state for program in found] == [True, False, False]
+    assert lacking == []
     with pytest.raises(InputError, match="unknown algorithm of these runs 'ditto'"):
         worth.programs(items, "laptop", {}, only="ditto")
+
+
+def test_a_data_set_that_is_missing_leaves_out_its_runs_alone(monkeypatch, capsys):
+    runs = {"there": SMALL, "not": replace(SMALL, dataset="cifar10"), "nor": replace(SMALL, dataset="cifar10", alpha=2)}
+    monkeypatch.setattr(worth.presets, "settings", lambda *item: runs)
+    computed, began = [], time.monotonic()
+
+    def instead(programs, **options):
+        computed.append(options["began"])
+        assert [run[1].dataset for program in programs for run in program.runs] == ["digits", "digits"]
+        return jobs.Outcome(["a"])
+
+    monkeypatch.setattr(jobs, "compute", instead)
+    command = ["compute", "fig04_mlp", "--minutes", "1"]
+    assert main(command) == 1
+    assert capsys.readouterr().err.count("cifar10 is not on this machine") == 1
+    assert began <= computed[0] <= time.monotonic()
+    with monkeypatch.context() as patch:
+        patch.setattr(jobs, "compute", mock.Mock(side_effect=InputError("the minutes were over")))
+        assert main(command) == 2
+    said = capsys.readouterr().err
+    assert [said.count(words) for words in ("cifar10 is not on this machine", "the minutes were over")] == [1, 1]
+    del runs["there"]
+    assert main(command) == 2
+    assert capsys.readouterr().err.count("cifar10 is not on this machine") == 1
+    assert len(computed) == 1
+
+
+def test_the_minutes_count_from_the_start_of_the_command(monkeypatch):
+    seen, original = [], worth.programs
+
+    def slow(*args, **options):
+        seen.append(time.monotonic())
+        return original(*args, **options)
+
+    monkeypatch.setattr(worth, "programs", slow)
+    monkeypatch.setattr(worth.presets, "settings", lambda *item: RUNS)
+    monkeypatch.setattr(jobs, "_share_out", lambda work, programs, jobs, until, environment: seen.append(until) or [])
+    assert main(["compute", "fig04_mlp", "--minutes", "1"]) == 2
+    assert seen[-1] - 60 <= seen[0]
+
+
+def test_runs_that_failed_are_an_exit_code(monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(worth.presets, "settings", lambda *item: RUNS)
+    monkeypatch.setattr(jobs, "_share_out", lambda *args: ["it went wrong"])
+    assert main(["compute", "fig04_mlp", "--jobs", "2", "--pack", str(tmp_path / "a.zip")]) == 1
+    assert (
+        capsys.readouterr().err == "error: it went wrong\nno pack was written: no run has a file that fits into one\n"
+    )
+
+
+def test_a_store_that_cannot_be_written_is_found_before_training(monkeypatch, tmp_path):
+    todo = programs(RUNS)
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("FEDLAB_RUNS", str(tmp_path / "file"))
+    with pytest.raises(OutputError, match="cannot write"):
+        compute(todo, jobs=2)
+
+
+def test_what_is_stored_already_is_not_finished_now(monkeypatch):
+    """With `force`, a run of the store, or one beside a committed figure, is computed again."""
+    todo = programs(RUNS)
+    names = [name for program in todo for name, *_ in program.runs]
+    run_all(RUNS)
+    store.publish(names, files.figures_dir() / "fedeq" / "runs")
+    store.path(names[0], "npz").unlink()
+    monkeypatch.setattr(jobs, "_share_out", lambda *args: ["it went wrong"])
+    outcome = compute(todo, force=True)
+    assert (outcome.finished, outcome.begun, outcome.left) == ([], [], 4)
+    assert len(list(files.runs_dir().iterdir())) == 3
+
+
+def exhausted(program):
+    raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory while trying to allocate 9 bytes.")
+
+
+def too_large(program):
+    raise memory.DoesNotFit(f"fedavg · mlp · digits takes 9 GB; {memory.ADVICE}")
+
+
+def unreadable(program):
+    raise CorruptFileError("a.ckpt is corrupt")
+
+
+@pytest.mark.parametrize("number", [1, 3])
+@pytest.mark.parametrize("work", [exhausted, too_large, unreadable])
+def test_what_went_wrong_names_the_run_once_and_says_what_to_do(work, number):
+    context, said = multiprocessing.get_context("spawn"), queue.SimpleQueue()
+    jobs._worker(work, [Program([("", SMALL, 0)])], number, context.Value("i", 0), said, time.monotonic() + 60)
+    text = said.get_nowait()
+    assert text.count("fedavg · mlp · digits") == 1
+    assert text.endswith("is corrupt" if work is unreadable else ", or fewer --jobs" if number > 1 else memory.ADVICE)
+
+
+@pytest.mark.parametrize(("cores", "number", "phases"), [(16, 2, [4, 2]), (16, 8, [8]), (2, 1, [1])])
+def test_compilers_have_the_share_and_a_part_of_the_time(monkeypatch, cores, number, phases):
+    """Clients are batched by the share of the memory: with another one, it would be another program."""
+    calls = []
+    monkeypatch.setattr(jobs, "_share_out", lambda *args: calls.append(args) or ["it went wrong"])
+    monkeypatch.setattr(jobs.os, "cpu_count", lambda: cores)
+    todo = programs({width: replace(SMALL, model_options={"width": width}) for width in (8, 9, 10, 11)})
+    began = time.monotonic()
+    assert compute(todo, jobs=number, minutes=9).problems == ["it went wrong"]
+    assert [found for _, _, found, *_ in calls] == phases
+    shares = {environment["XLA_PYTHON_CLIENT_MEM_FRACTION"] for *_, environment in calls}
+    assert shares == {f"{jobs.MEMORY / number:.3f}"}
+    assert calls[-1][3] - began >= 540
+    assert all(until - began < 200 for _, _, _, until, _ in calls[:-1])
 
 
 @pytest.mark.parametrize(

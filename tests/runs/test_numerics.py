@@ -14,8 +14,8 @@ from fedlab_lite.algorithms import ALGORITHMS, FedAvg
 from fedlab_lite.engine import training
 from fedlab_lite.nn import MODELS
 from fedlab_lite.plots import style
-from fedlab_lite.runs import Settings, runner, store
-from fedlab_lite.runs.runner import run_name
+from fedlab_lite.runs import Settings, names, store
+from fedlab_lite.runs.names import run_name
 
 FINGERPRINT = "a" * 64
 PACKAGE = numerics.ROOT / "fedlab_lite"
@@ -204,11 +204,11 @@ def test_an_algorithm_and_a_model_are_hashed_with_what_they_build_on():
 
 
 def test_versions_of_a_run():
-    assert runner.versions(Settings()) == {"engine": training.ENGINE, "algorithm": FedAvg.version, "family": 1}
+    assert names.versions(Settings()) == {"engine": training.ENGINE, "algorithm": FedAvg.version, "family": 1}
 
 
 def test_a_version_of_newcomers_renames_runs_with_newcomers_alone():
     settings = {"algorithm": "deprl", "graph": "ring", "num_clients": 6}
-    assert "join" not in runner.versions(Settings(**settings))
-    assert runner.versions(Settings(**settings, unseen_clients=2))["join"] == 2
-    assert "join" not in runner.versions(Settings(num_clients=6, unseen_clients=2))  # FedAvg's are as they were
+    assert "join" not in names.versions(Settings(**settings))
+    assert names.versions(Settings(**settings, unseen_clients=2))["join"] == 2
+    assert "join" not in names.versions(Settings(num_clients=6, unseen_clients=2))  # FedAvg's are as they were
