@@ -41,7 +41,7 @@ def test_a_round_in_pytorch_is_our_round(monkeypatch, name):
     program, arguments = gpu.lowered(workload)
     ours = gpu.flat(jax.tree.map(np.asarray, program.compile()(*arguments)))
     before = workload.start()[0]
-    for mode in ("eager", "vmap"):
+    for mode in ("eager", "vmap", "compiled"):
         theirs = gpu_torch.arrays(gpu_torch.Round(workload, mode)())
         assert gpu.largest_gap(theirs, ours) < LARGEST_GAP
         for part in theirs:  # and it is a round, not its start
