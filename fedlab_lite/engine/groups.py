@@ -18,7 +18,7 @@ from fedlab_lite.engine.problem import Problem
 from fedlab_lite.engine.work import Work, work_of
 
 # Seconds that a step takes at least: some hundred kernels of some microseconds. So small steps are batched in spite of
-# unequal clients. HARBox' stand-in at pi = 0.1 executes 3.7 times what it needs, in a third of the time of batches of 4.
+# unequal clients. HARBox' stand-in at pi = 0.1 executes 3.7 times what it needs, in a third of the time of groups of 4.
 STEP = 4e-4
 FLOPS, BYTES = 20e12, 2e12  # per second; what this package's rounds may reach on a card of 2023
 SHARE = 0.5  # of the device's memory for a batch of clients; the other half is for data and states
