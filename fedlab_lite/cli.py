@@ -227,7 +227,7 @@ def parser() -> tuple[argparse.ArgumentParser, Collection[str]]:
         sub.add_argument("--preset", metavar="|".join(presets.PRESETS), help="size of the runs (default: quick)")
         pairs = {"nargs": 2, "action": "append", "default": [], "metavar": ("NAME", "VALUE")}
         sub.add_argument("-p", "--parameter", **pairs, help="set a parameter; may be repeated")
-        sub.add_argument("--clients-at-once", **number, help="clients per batch on an accelerator (default: all)")
+        sub.add_argument("--clients-at-once", **number, help="clients per batch on an accelerator (default: chosen)")
         text = "seeds and members of a sweep per batch (default: 1; use more on an accelerator)"
         sub.add_argument("--trajectories-at-once", default=1, **number, help=text)
         sub.add_argument("--force", action="store_true", help="train again what is stored; damaged files are renamed")

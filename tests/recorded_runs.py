@@ -5,9 +5,11 @@ from dataclasses import dataclass
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
-from fedlab_lite.engine import Algorithm, History
-from fedlab_lite.runs import Settings, run_all
+from fedlab_lite.engine import Algorithm, History, training
+from fedlab_lite.runs import Settings, run, run_all
+from fedlab_lite.util import files
 
 
 def all_of(runs, **options) -> list[History]:
@@ -62,3 +64,23 @@ def same(a: History, b: History) -> bool:
     arrays += [(a.metrics[name], b.metrics[name]) for name in a.metrics | b.metrics]
     about = [(each.seeds, each.num_rounds, each.diverged, each.data_fingerprint) for each in (a, b)]
     return all(x.dtype == y.dtype and np.array_equal(x, y) for x, y in arrays) and about[0] == about[1]
+
+
+class Killed(BaseException):
+    """Ends the process as far as `run` can tell."""
+
+
+def interrupted(settings, monkeypatch, at=3):
+    """Leave a checkpoint behind."""
+    original = training._round
+
+    def stop(*args):
+        if args[3] == at:
+            raise Killed
+        return original(*args)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(training, "_round", stop)
+        with pytest.raises(Killed):
+            run(settings, checkpoint_seconds=0)
+    return next(files.runs_dir().glob("*.ckpt"))

@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 
 from fedlab_lite.nn import winograd
+from fedlab_lite.util.jax_setup import PRECISIONS
 
 ON_CUDA = "im2col"  # of VARIANTS, for programs that are lowered for CUDA; no other one was measured to be faster yet
 
@@ -147,7 +148,7 @@ def conv2d(x: jax.Array, kernel: jax.Array, *, stride: int = 1, padding: str = "
       [6.0, 9.0, 9.0, 6.0]
     """
     how = {"stride": stride, "padding": padding}
-    elsewhere = "bfloat16" if jax.config.jax_default_matmul_precision == "bfloat16" else "im2col"
+    elsewhere = "bfloat16" if jax.config.jax_default_matmul_precision == PRECISIONS["bfloat16"] else "im2col"
     cuda = elsewhere if ON_CUDA == "im2col" or kernel.shape[0] == 1 else ON_CUDA  # a 1x1 kernel has no patches to save
     cpu = partial(im2col, **how)
     if stride == 1 and winograd.pays(x.shape, kernel.shape):

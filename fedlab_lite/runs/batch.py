@@ -134,14 +134,16 @@ def _made() -> dict[str, str]:
 
 def _checkpoint(name: str) -> tuple[dict, Progress, dict] | None:
     """A run's checkpoint, if it has one; raises `InputError` for one of another kind of device, or precision."""
-    file = store.path(name, "ckpt")
+    file, made = store.path(name, "ckpt"), _made()
     found = store.load_checkpoint(file)
-    for what, here in _made().items():
-        there = found[2].get(what, here) if found else here
-        if there != here:
+    if found is None:
+        return None
+    unsaid = made if made["device"] == "cpu" else dict.fromkeys(made, "unknown")  # a file that does not say it
+    for what, there in (unsaid | found[2]).items():
+        if there != made[what]:
             raise InputError(
-                f"{file} was written with {what} {there}, and this machine has {here}. A run is computed with one of "
-                "them: continue it there, move the file away, or compute the run anew with `--force`"
+                f"{file} was written with {what} {there}, and this machine has {made[what]}. A run is computed with "
+                "one of them: continue it there, move the file away, or compute the run anew with `--force`"
             )
     return found
 

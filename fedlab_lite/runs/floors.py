@@ -40,7 +40,10 @@ def floor(settings: Settings) -> Work:
     spaced = np.linspace(0, len(sizes) - 1, clients).round().astype(int)
     cohort = np.sort(np.argsort(sizes)[spaced])  # as unequal as all clients are
     groups = in_groups(replace(problem, executor="vmap"), algorithm, clients, devices=1)
-    steps, tests = -(-sizes[cohort] // algorithm.batch_size), -(-np.asarray(problem.data.test_size) // 100)
+    steps = -(-sizes[cohort] // algorithm.batch_size)
+    tests = np.broadcast_to(
+        -(-np.asarray(problem.data.test_size) // 100), len(sizes)
+    )  # a common test set is each one's
     each_round = _batched(work_of(_round, algorithm, problem, state, cohort, key), steps, groups.clients_at_once)
     judgement = _batched(work_of(_judged, algorithm, problem, state, key), tests, groups.judged_at_once)
     judged = 1 + -(-settings.num_rounds // settings.eval_every)

@@ -18,7 +18,8 @@ import fedlab_lite
 from fedlab_lite.util import InputError, cache_dir, choose
 from fedlab_lite.util.text import say
 
-PRECISIONS = {"float32": "highest", "tf32": "tensorfloat32", "bfloat16": "bfloat16"}  # our names: JAX's
+# Our names: JAX's. Its 'bfloat16' is the device's default, which on a GPU is TF32 for factors in float32.
+PRECISIONS = {"float32": "highest", "tf32": "tensorfloat32", "bfloat16": "BF16_BF16_F32"}
 WANTED = {  # of JAX' configuration where runs are computed, by the reason
     "under which the algorithms cannot compute": {
         "jax_numpy_dtype_promotion": ("standard",),
@@ -160,7 +161,7 @@ def _damaged(content: bytes) -> bool:
 def precision_here() -> str:
     """The precision of matrix products at present; a setting of JAX that has no name of ours keeps JAX's."""
     chosen = jax.config.jax_default_matmul_precision
-    if chosen in (None, "default"):
+    if chosen in (None, "default", "bfloat16"):
         return "float32" if jax.default_backend() == "cpu" else "tf32"  # a GPU's default since Ampere
     return {"float32": "float32", **{theirs: ours for ours, theirs in PRECISIONS.items()}}.get(chosen, chosen)
 

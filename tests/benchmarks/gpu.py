@@ -5,19 +5,19 @@
 
 It needs numpy, jax, flax, optax, jaxtyping and rich, and nothing to be installed. Without PyTorch the table has our
 rows alone, and says so. All contestants compute the same round, from the same params and in the same order of rows, in
-the same precision. The last column of the table is the largest difference of any number from ours after the round.
-Every time is the median of whole rounds, from an idle device to an idle device.
+the same precision. The last number of a row is the largest difference of any number from ours after the round. Every
+time is the median of whole rounds, from an idle device to an idle device. The files are written after every row. A
+contest that does not end in time ends the process, which shows where it was, with status 1.
 """
 
 import argparse
-import json
+import faulthandler
 import os
 import statistics
 import sys
 import time
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
-from concurrent.futures import TimeoutError as TooLate
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
 
 if __name__ == "__main__":
@@ -30,15 +30,14 @@ if __name__ == "__main__":
         os.environ.setdefault("XLA_FLAGS", quickly.FLAGS)
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-from gpu_workloads import KEY, WORKLOADS, Workload, flat, largest_gap, shrunk
+from gpu_table import OURS, PEERS, Contest, Table, seconds_of
+from gpu_workloads import KEY, WORKLOADS, Workload, flat, shrunk
 
 from fedlab_lite.nn import convolution
 from fedlab_lite.util.jax_setup import PRECISIONS, describe_machine
 
 REPEATS = 5
-OURS, PEERS = "fedlab_lite", "PyTorch"
 
 
 def lowered(workload: Workload, variant: str = "im2col"):
@@ -57,90 +56,31 @@ def lowered(workload: Workload, variant: str = "im2col"):
             jax.clear_caches()
 
 
-def median_seconds(run: Callable[[], object], repeats: int, until: float = float("inf")) -> float:
-    """The median time of at most so many runs, one at least, of which none begins after the deadline."""
-    taken: list[float] = []
-    while not taken or (len(taken) < repeats and time.monotonic() < until):
-        start = time.perf_counter()
+def ceilings(quick: bool) -> dict[str, Callable[[], float]]:
+    """What measures the best that the device reaches: GB/s of a copy, TFLOP/s of a product by precision."""
+    n, copies, times = (256, 4, 2) if quick else (8192, 16, 10)
+
+    def rate(amount: float, function: Callable, *shape: int) -> float:
+        """The amount per second, from some runs one after the other, so that the device does not wait."""
+        x = jax.random.normal(KEY, shape)  # a product of equal numbers would take less power, and so less time
+        compiled = jax.jit(function).lower(x).compile()
+
+        def run():
+            for _ in range(times):
+                result = compiled(x)
+            jax.block_until_ready(result)
+
         run()
-        taken.append(time.perf_counter() - start)
-    return statistics.median(taken)
+        return times * amount / statistics.median(seconds_of(run, 3))
 
+    def product(precision: str) -> float:
+        with jax.default_matmul_precision(precision):
+            return rate(2 * n**3 / 1e12, lambda x: x @ x, n, n)
 
-def ceilings(quick: bool) -> dict[str, float]:
-    """What the device reaches at best: GB/s of a copy, TFLOP/s of a product by precision."""
-    n = 256 if quick else 8192
-    x = jnp.ones((n, n))
-    more, times = jnp.ones((4 if quick else 16, n, n)), 10
-
-    def seconds(function, *arguments):
-        compiled = jax.jit(function).lower(*arguments).compile()
-        jax.block_until_ready(compiled(*arguments))
-        return (
-            median_seconds(lambda: jax.block_until_ready([compiled(*arguments) for _ in range(times)][-1]), 3) / times
-        )
-
-    found = {"copy, GB/s": 2 * more.nbytes / seconds(lambda x: x + 1, more) / 1e9}
-    for name, theirs in PRECISIONS.items():
-        with jax.default_matmul_precision(theirs):
-            found[f"product in {name}, TFLOP/s"] = 2 * n**3 / seconds(jnp.matmul, x, x) / 1e12
-    return found
-
-
-class Table:
-    """Rows of the result; every contest is caught, so that one failure leaves the others."""
-
-    def __init__(self, deadline: float, repeats: int):
-        self.deadline, self.repeats, self.rows = deadline, repeats, []
-
-    def add(self, workload: Workload, who: str, make: Callable[[], tuple[Callable, str]], wanted: dict | None) -> dict:
-        """Time `run` of `make() -> (run, note)`, where `run()` is a state; returns the state after the first round."""
-        row = {"network": workload.title, "who": who, "steps": workload.steps}
-        self.rows.append(row)
-        if time.monotonic() > self.deadline:
-            row["note"] = "not run: no time left"
-            return {}
-        try:
-            run, row["note"] = make()
-            state = run()
-            row["ms"] = 1e3 * median_seconds(run, self.repeats, min(self.deadline, time.monotonic() + 8))
-            found = flat(jax.tree.map(np.asarray, state)) if who.startswith(OURS) else _numbers(state)
-        except TooLate:
-            row["note"] = "not run: not compiled in time"
-        except Exception as error:  # a rival's failure is a row of the table
-            row["note"] = f"failed: {type(error).__name__}: {str(error).splitlines()[0][:120] if str(error) else ''}"
-        else:
-            row["gap"] = None if wanted is None else largest_gap(found, wanted)
-            print(f"{workload.title}, {who}: {row['ms']:.1f} ms", flush=True)
-            return found
-        print(f"{workload.title}, {who}: {row['note']}", flush=True)
-        return {}
-
-    def markdown(self, about: dict) -> str:
-        lines = [f"{about['device']}; {', '.join(f'{k} {v}' for k, v in about['versions'].items())}", ""]
-        lines += [
-            f"Precision of products: {about['precision']}. {about['said']}".strip(),
-            "",
-            "| ceiling | |",
-            "| --- | ---: |",
-        ]
-        lines += [f"| {name} | {value:,.1f} |" for name, value in about["ceilings"].items()]
-        lines += ["", "| round | who | ms | client steps/s | time over ours | largest gap | |"]
-        lines += ["| --- | --- | ---: | ---: | ---: | ---: | --- |"]
-        ours = {row["network"]: row["ms"] for row in self.rows if row["who"] == OURS and "ms" in row}
-        for row in self.rows:
-            ms, base, gap = row.get("ms"), ours.get(row["network"]), row.get("gap")
-            cells = ["–"] * 3 if ms is None else [f"{ms:.1f}", f"{1e3 * row['steps'] / ms:,.0f}"]
-            cells += [] if ms is None else [f"{ms / base:.2f}" if base else "–"]
-            cells += ["–" if gap is None else f"{gap:.0e}", row["note"]]
-            lines.append(f"| {row['network']} | {row['who']} | {' | '.join(cells)} |")
-        return "\n".join(lines) + "\n"
-
-
-def _numbers(state: dict) -> dict:
-    import gpu_torch
-
-    return gpu_torch.arrays(state)
+    found = {"copy, GB/s": lambda: rate(8 * copies * n * n / 1e9, lambda x: x + 1, copies, n, n)}
+    return found | {
+        f"product in {name}, TFLOP/s": lambda theirs=theirs: product(theirs) for name, theirs in PRECISIONS.items()
+    }
 
 
 def torch_version() -> str | None:
@@ -152,108 +92,115 @@ def torch_version() -> str | None:
     return torch.__version__
 
 
-def our_contest(workload: Workload, program: Future, arguments: tuple, deadline: float) -> tuple[Callable, str]:
-    problem = arguments[0]
-    compiled = program.result(max(0.0, deadline - time.monotonic()))
-    at_once = problem.clients_at_once or workload.clients
+def started(pool: ThreadPoolExecutor, workload: Workload, variant: str) -> Future:
+    """A round of ours that is being compiled, and its arguments; or why it cannot be."""
+    try:
+        program, arguments = lowered(workload, variant)
+    except Exception as error:  # a failure is a row of the table
+        found: Future = Future()
+        found.set_exception(error)
+        return found
+    return pool.submit(lambda: (program.compile(), arguments))
+
+
+def our_contest(workload: Workload, program: Future, deadline: float) -> Contest:
+    compiled, arguments = program.result(max(0.0, deadline - time.monotonic()))
+    at_once = arguments[0].clients_at_once or workload.clients
     note = f"{at_once} clients in a batch" if jax.default_backend() != "cpu" else "clients one after the other"
-    return lambda: jax.block_until_ready(compiled(*arguments)), note
+    return Contest(
+        lambda: jax.block_until_ready(compiled(*arguments)), lambda state: flat(jax.tree.map(np.asarray, state)), note
+    )
 
 
-def torch_contest(workload: Workload, mode: str, channels_last: bool) -> tuple[Callable, str]:
+def torch_contest(workload: Workload, mode: str) -> Contest:
     import gpu_torch
     import torch
 
-    note = "channels last" if channels_last and not mode.startswith("vmap") else "channels first"
+    layout = not mode.startswith("vmap") and channels_last(workload)
+    note = "channels last" if layout else "channels first"
     if not torch.cuda.is_available():
         note += {"compiled": "; a CPU: traced, not compiled", "eager": "", "vmap": ""}.get(
             mode, "; a CPU: no CUDA graph"
         )
-    return gpu_torch.Round(workload, mode, channels_last), note
+    return Contest(gpu_torch.Round(workload, mode, layout), gpu_torch.arrays, note)
 
 
-def compete(table: Table, workloads: tuple[Workload, ...], variants: tuple[str, ...]) -> str:
-    """Fill the table; returns a sentence on what is missing."""
-    with_torch = torch_version() is not None
+def compete(table: Table, workloads: tuple[Workload, ...], variants: tuple[str, ...]) -> None:
+    """Fill the table. The time is of one contest alone: ours are compiled before the first of them."""
     pool = ThreadPoolExecutor(os.cpu_count())
     programs = {}
     for variant in ("im2col", *(name for name in variants if name != "im2col")):
         for workload in workloads if variant == "im2col" or jax.default_backend() != "cpu" else workloads[:1]:
-            program, arguments = lowered(workload, variant)
-            programs[workload, variant] = pool.submit(program.compile), arguments
+            programs[workload, variant] = started(pool, workload, variant)
+    wait(programs.values(), max(0.0, table.deadline - time.monotonic()) / 2)
     wanted = {}
-    for (workload, variant), (program, arguments) in programs.items():
-        who = OURS if variant == "im2col" else f"{OURS}, {variant}"
-
-        def make(workload=workload, program=program, arguments=arguments):
-            return our_contest(workload, program, arguments, table.deadline)
-
-        found = table.add(workload, who, make, wanted.get(workload))
-        wanted.setdefault(workload, found)
+    for (workload, variant), program in programs.items():
+        found = table.add(
+            workload.title,
+            OURS if variant == "im2col" else f"{OURS}, {variant}",
+            workload.steps,
+            lambda w=workload, p=program: our_contest(w, p, table.deadline),
+            wanted.get(workload),
+        )
+        if variant == "im2col":
+            wanted[workload] = found
     pool.shutdown(wait=False, cancel_futures=True)
-    if not with_torch:
-        return "PyTorch is not installed here, so its rows are missing."
+    if not torch_version():
+        return
     import gpu_torch
 
     for name, mode in gpu_torch.MODES.items():
         for workload in workloads:
-            layout = layouts(workload, table.deadline)
             table.add(
-                workload,
+                workload.title,
                 f"{PEERS}, {name}",
-                lambda w=workload, m=mode, c=layout: torch_contest(w, m, c),
-                wanted[workload] or None,
+                workload.steps,
+                lambda w=workload, m=mode: torch_contest(w, m),
+                wanted[workload],
             )
-    return ""
 
 
 LAYOUTS: dict[Workload, bool] = {}
 
 
-def torch_is_on_cpu() -> bool:
+def channels_last(workload: Workload) -> bool:
+    """Whether PyTorch is faster with channels last, found once a workload on a GPU."""
+    import gpu_torch
     import torch
 
-    return not torch.cuda.is_available()
-
-
-def layouts(workload: Workload, deadline: float) -> bool:
-    """Whether PyTorch is faster with channels last, found once a workload."""
-    import gpu_torch
-
-    if torch_is_on_cpu():
-        return False
-    if workload not in LAYOUTS and time.monotonic() < deadline:
+    if torch.cuda.is_available() and workload not in LAYOUTS:
         LAYOUTS[workload] = gpu_torch.best_layout(
-            lambda channels_last: gpu_torch.Round(workload, "eager", channels_last), lambda run: median_seconds(run, 1)
+            lambda channels_last: gpu_torch.Round(workload, "eager", channels_last), lambda run: seconds_of(run, 1)[0]
         )
     return LAYOUTS.get(workload, False)
 
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--minutes", type=float, default=4, help="no measurement begins later")
+    parser.add_argument("--minutes", type=float, default=4, help="the process ends so long after its imports")
     parser.add_argument("--quick", action="store_true", help="small shapes, each round once: a rehearsal")
     parser.add_argument("--precision", choices=("float32", "tf32"), default="float32", help="of all contestants")
     parser.add_argument("--out", type=Path, default=Path("build/benchmarks"), help="folder of gpu.json and gpu.md")
     given = parser.parse_args(arguments)
-    deadline = time.monotonic() + 60 * given.minutes - 15  # of which the last run takes a part
+    end = time.monotonic() + 60 * given.minutes
+    faulthandler.dump_traceback_later(60 * given.minutes, exit=True)  # even where Python cannot go on
     jax.config.update("jax_default_matmul_precision", PRECISIONS[given.precision])
+    about = describe_machine() | {"said": ""}
+    about["versions"] |= {"torch": torch_version() or "none"}
     if torch_version():
         import gpu_torch
 
         gpu_torch.set_precision(given.precision)
-    workloads = tuple(map(shrunk, WORKLOADS)) if given.quick else WORKLOADS
-    table = Table(deadline, 1 if given.quick else REPEATS)
-    about = describe_machine() | {"said": "", "ceilings": ceilings(given.quick)}
-    about["precision"] = given.precision
-    about["versions"] |= {"torch": torch_version() or "none"}
-    about["said"] = compete(table, workloads, tuple(convolution.VARIANTS))
+    else:
+        about["said"] = "PyTorch is not installed here, so its rows are missing."
     if given.quick:
         about["said"] += " A rehearsal on small shapes: its times say nothing."
-    given.out.mkdir(parents=True, exist_ok=True)
-    (given.out / "gpu.json").write_text(json.dumps(about | {"rows": table.rows}, indent=1) + "\n")
-    (given.out / "gpu.md").write_text(table.markdown(about))
-    print("\n" + table.markdown(about), flush=True)
+    table = Table(given.out, about, end - 15, 1 if given.quick else REPEATS)  # the last row takes a part of these 15 s
+    for name, measure in ceilings(given.quick).items():
+        table.ceiling(name, measure)
+    compete(table, tuple(map(shrunk, WORKLOADS)) if given.quick else WORKLOADS, tuple(convolution.VARIANTS))
+    faulthandler.cancel_dump_traceback_later()
+    print("\n" + table.markdown(), flush=True)
     return 0
 
 

@@ -14,12 +14,12 @@ from gpu_networks import Params, cnn, deq, inside, linear, resnet
 from torch import Tensor
 from torch.nn import functional as F
 
-MODES = {
+MODES = {  # the slowest to compile last
     "loop, eager": "eager",
-    "loop, torch.compile": "compiled",
     "loop, CUDA graph": "graph",
     "torch.func.vmap": "vmap",
     "torch.func.vmap, CUDA graph": "vmap_graph",
+    "loop, torch.compile": "compiled",
 }
 
 

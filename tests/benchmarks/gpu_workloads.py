@@ -120,9 +120,3 @@ def flat(state: dict) -> dict[str, dict[str, np.ndarray]]:
         return {".".join(path): np.ascontiguousarray(array)}
 
     return {part: leaves(tree) for part, tree in state.items()}
-
-
-def largest_gap(found: dict, wanted: dict) -> float:
-    """The largest difference of two flat states, over the parts that both have."""
-    common = found.keys() & wanted.keys()
-    return max(float(np.abs(found[part][name] - wanted[part][name]).max()) for part in common for name in found[part])

@@ -1,11 +1,18 @@
 """The benchmark for a GPU, on a CPU: its contestants compute the same round, and its table says what is missing."""
 
+import json
+import os
+import subprocess
+import sys
+import time
 from dataclasses import replace
+from pathlib import Path
 
 import gpu
 import jax
 import numpy as np
 import pytest
+from gpu_table import Contest, Table, TooLate, largest_gap, seconds_of
 
 LARGEST_GAP = 1e-4
 
@@ -41,12 +48,12 @@ def test_a_round_in_pytorch_is_our_round(monkeypatch, name):
     program, arguments = gpu.lowered(workload)
     ours = gpu.flat(jax.tree.map(np.asarray, program.compile()(*arguments)))
     before = workload.start()[0]
-    for mode in ("eager", "vmap"):
+    for mode in ("eager", "vmap", "compiled"):
         theirs = gpu_torch.arrays(gpu_torch.Round(workload, mode)())
-        assert gpu.largest_gap(theirs, ours) < LARGEST_GAP
+        assert largest_gap(theirs, ours) < LARGEST_GAP
         for part in theirs:  # and it is a round, not its start
-            moved = gpu.largest_gap({part: theirs[part]}, before)
-            assert gpu.largest_gap({part: theirs[part]}, ours) < 0.02 * moved
+            moved = largest_gap({part: theirs[part]}, before)
+            assert largest_gap({part: theirs[part]}, ours) < 0.02 * moved
 
 
 def test_rows_come_in_the_order_of_local_training():
@@ -77,30 +84,32 @@ def gpu_sgd():
     return optax.sgd(-1.0)
 
 
-def test_the_table_has_what_failed_and_what_was_too_late():
-    table, workload = gpu.Table(deadline=float("inf"), repeats=2), small("cnn")
-    state = {"params": {"head": {"bias": np.zeros(3)}}}
+ABOUT = {"device": "abacus", "versions": {"jax": "1"}, "precision": "float32", "said": "So."}
+STATE = {"params": {"head.bias": np.zeros(3)}}
 
-    def fails():
-        raise RuntimeError("out of memory\nsecond line")
 
+def fails():
+    raise RuntimeError("out of memory\nsecond line")
+
+
+def fine(note=""):
+    return Contest(lambda: STATE, dict, note)
+
+
+def test_the_table_has_what_failed_and_what_was_too_late(tmp_path):
     def too_late():
-        raise gpu.TooLate
+        raise TooLate
 
-    wanted = table.add(workload, gpu.OURS, lambda: (lambda: state, "a note"), None)
-    table.add(workload, f"{gpu.OURS}, other", lambda: (lambda: state, ""), wanted)
-    table.add(workload, "fails", fails, wanted)
-    table.add(workload, "late", too_late, wanted)
+    table = Table(tmp_path, ABOUT, deadline=float("inf"), repeats=2)
+    table.ceiling("copy", lambda: 1.0)
+    table.ceiling("product", fails)
+    wanted = table.add("net", gpu.OURS, 4, lambda: fine("a note"), None)
+    table.add("net", f"{gpu.OURS}, other", 4, fine, wanted)
+    table.add("net", "fails", 4, fails, wanted)
+    table.add("net", "late", 4, too_late, wanted)
     table.deadline = 0.0
-    table.add(workload, "never", too_late, wanted)
-    about = {
-        "device": "abacus",
-        "versions": {"jax": "1"},
-        "precision": "float32",
-        "ceilings": {"copy": 1.0},
-        "said": "So.",
-    }
-    text = table.markdown(about)
+    table.add("net", "never", 4, fine, wanted)
+    text = (tmp_path / "gpu.md").read_text()
     ours, other, failed, late, never = text.splitlines()[-5:]
     assert "a note" in ours
     assert "| 1.00 |" in ours
@@ -109,11 +118,58 @@ def test_the_table_has_what_failed_and_what_was_too_late():
     assert "not compiled in time" in late
     assert "no time left" in never
     assert "float32. So." in text
+    assert "| product | failed: RuntimeError: out of memory |" in text
+    assert len(json.loads((tmp_path / "gpu.json").read_text())["rows"][0]["all_ms"]) == 2
+
+
+@pytest.mark.parametrize("broken", ["lowered", "our_contest"])
+def test_where_our_row_fails_the_others_stay(monkeypatch, tmp_path, broken):
+    """Nothing to compare with is no failure of the next row, and a failure to compile ends nothing."""
+    right = getattr(gpu, broken)
+    fallen = []
+
+    def breaks_once(*args):
+        if not fallen:
+            fallen.append(broken)
+            fails()
+        return right(*args)
+
+    monkeypatch.setattr(gpu, broken, breaks_once)
+    monkeypatch.setattr(gpu, "torch_version", lambda: None)
+    table = Table(tmp_path, ABOUT, time.monotonic() + 600, repeats=1)
+    gpu.compete(table, (small("cnn"),), ("im2col", "grouped"))
+    first, second = json.loads((tmp_path / "gpu.json").read_text())["rows"]
+    assert first["note"] == "failed: RuntimeError: out of memory"
+    assert second["ms"] > 0
+    assert second["gap"] is None
+
+
+HANGS = """
+import sys, time, gpu
+def hang(table, *_):
+    table.deadline = float("inf")
+    table.add("net", "hangs", 1, lambda: time.sleep(100), None)
+gpu.compete, gpu.ceilings = hang, lambda quick: {}
+gpu.main(["--minutes", "0.01", "--out", sys.argv[1]])
+"""
+
+
+def test_a_contest_that_hangs_ends_the_process_and_is_in_the_table(tmp_path):
+    paths = [*map(str, (Path(__file__).parent, Path(__file__).parents[2])), os.environ.get("PYTHONPATH", "")]
+    ended = subprocess.run(
+        [sys.executable, "-c", HANGS, str(tmp_path)],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(paths)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert ended.returncode == 1
+    assert "Timeout" in ended.stderr
+    assert "| net | hangs | – | – | – | – | did not end in time |" in (tmp_path / "gpu.md").read_text()
 
 
 def test_ceilings_and_the_median():
-    assert set(gpu.ceilings(quick=True)) == {
-        "copy, GB/s",
-        *(f"product in {precision}, TFLOP/s" for precision in ("float32", "tf32", "bfloat16")),
-    }
-    assert gpu.median_seconds(lambda: None, 5, until=0.0) < 1
+    found = {name: measure() for name, measure in gpu.ceilings(quick=True).items()}
+    assert list(found) == ["copy, GB/s", *(f"product in {name}, TFLOP/s" for name in ("float32", "tf32", "bfloat16"))]
+    assert min(found.values()) > 0
+    assert len(seconds_of(lambda: None, 5, until=0.0)) == 1

@@ -11,9 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedlab_lite.algorithms import make_algorithm
-from fedlab_lite.data import federated
+from fedlab_lite.data import Federated, federated
+from fedlab_lite.data.partition import dirichlet
+from fedlab_lite.data.partition_deprl import dirichlet_capped
 from fedlab_lite.engine import Problem, for_clients, in_groups, train
-from fedlab_lite.engine.groups import SHARE, group_size, training_step
+from fedlab_lite.engine.groups import SHARE, group_size, step_seconds, training_step
 from fedlab_lite.engine.work import Work
 from fedlab_lite.nn import make_model
 
@@ -69,10 +71,19 @@ def test_what_was_chosen_stays():
 
 
 @given(st.lists(st.integers(1, 200), min_size=1, max_size=40), st.floats(1e8, 1e12), st.integers(1, 40))
-def test_a_group_fits_the_memory_and_loses_to_no_other(steps, flops, fit):
-    step = Work(flops=flops, memory=1e9)
+def test_a_group_fits_the_memory_and_loses_to_no_other_power_of_two(steps, flops, fit):
+    step, most = Work(flops=flops, memory=1e9), min(fit, len(steps))
     size = group_size(np.array(steps), step, fit * 1e9)
-    assert 1 <= size <= max(1, min(fit, len(steps)))
+    assert 1 <= size <= most
+
+    def seconds(size):
+        ordered = sorted(steps, reverse=True)
+        return sum(max(ordered[first : first + size]) for first in range(0, len(steps), size)) * step_seconds(
+            step, size
+        )
+
+    others = [2**power for power in range(6) if 2**power <= most]
+    assert seconds(size) <= min(map(seconds, [*others, most])) * (1 + 1e-9)
 
 
 def waste(steps, size):
@@ -88,6 +99,27 @@ def test_unequal_clients_waste_little():
     assert waste(steps, 128) > 14
     size = group_size(steps, Work(flops=1e11, memory=1e6), 1e12)
     assert waste(steps, size) < 1.5
+
+
+PARTITIONS = {  # rows, clients, alpha; rows of a step, network, input; waste of one batch, and of our groups at most
+    "DePRL, CIFAR-10": (dirichlet_capped, 50_000, 128, 0.1, 16, "vgg11", (32, 32, 3), 4.86, 1.4),
+    "DePRL, Fashion-MNIST": (dirichlet_capped, 60_000, 128, 0.1, 16, "alexnet", (28, 28, 1), 7.03, 1.6),
+    "FedF-ADMM, Fashion-MNIST": (dirichlet, 10_000, 10, 0.1, 100, "norm_cnn", (28, 28, 1), 2.67, 1.2),
+    "FL-DEQ, CIFAR-10": (dirichlet, 50_000, 15, 0.25, 32, "fl_deq_resnet", (32, 32, 3), 1.59, 1.2),
+}
+
+
+@pytest.mark.parametrize("name", PARTITIONS)
+def test_the_partitions_of_the_papers_waste_little(name):
+    """Their ten classes are equally large, so the sizes of the clients need no pictures."""
+    partition, rows, clients, alpha, batch_size, network, shape, together, most = PARTITIONS[name]
+    train = partition(np.arange(rows) % 10, np.arange(10_000) % 10, clients, alpha, seed=0)[0]
+    steps = -(-np.array([len(client) for client in train]) // batch_size)
+    one = [(np.zeros((batch_size, *shape), np.uint8), np.zeros(batch_size, int))]
+    data = Federated.stack(one, one, name="zeros", source="zeros", num_classes=10)
+    work = training_step(Problem(data, make_model(network, shape, 10), executor="vmap"), batch_size)
+    assert waste(steps, clients) == pytest.approx(together, abs=0.01)
+    assert waste(steps, group_size(steps, work, SHARE * 80e9)) <= most
 
 
 def test_equal_clients_are_one_batch():

@@ -10,6 +10,7 @@ import pytest
 
 from fedlab_lite.nn import convolution
 from fedlab_lite.nn.convolution import VARIANTS
+from fedlab_lite.util.jax_setup import PRECISIONS
 
 KEY = jax.random.key(0)
 LARGEST_ERROR = {"bfloat16": 2e-2}  # of the largest entry; 1e-4 for the others
@@ -105,7 +106,7 @@ def test_a_kernel_of_one_pixel_stays_a_product(monkeypatch):
 
 
 def test_precision_bfloat16_rounds_the_patches_but_not_on_a_cpu():
-    with jax.default_matmul_precision("bfloat16"):
+    with jax.default_matmul_precision(PRECISIONS["bfloat16"]):
         assert all(re.search(MARKS["bfloat16"], lowered(other)) for other in ("cuda", "rocm"))
         assert not re.search(MARKS["bfloat16"], lowered("cpu"))
 
@@ -114,7 +115,7 @@ def test_a_cpu_computes_the_same_bits_whatever_the_switch(monkeypatch):
     x, kernels = inputs(3, clients=(2,))
     before = gradients_traced(x, kernels).lower().compile()(x, kernels)
     monkeypatch.setattr(convolution, "ON_CUDA", "grouped")
-    with jax.default_matmul_precision("bfloat16"):
+    with jax.default_matmul_precision(PRECISIONS["bfloat16"]):
         after = gradients_traced(x, kernels).lower().compile()(x, kernels)
     for a, b in zip(before, after, strict=True):
         np.testing.assert_array_equal(a, b)

@@ -26,6 +26,14 @@ def test_by_hand():
     assert work.steps == 8 * 2 * 4 + 2
 
 
+@pytest.mark.slow
+def test_a_common_test_set_is_judged_by_every_client_and_in_groups_too():
+    """Each of 4 clients takes one step on all 40 rows; together one step a judgement, padding none."""
+    work, own = floor(replace(SMALL, common_test=True)), floor(SMALL)
+    assert work.steps == own.steps == 8 * 2 * 4 + 2
+    assert work.flops == pytest.approx(work.useful)
+
+
 def test_more_rounds_judgements_and_step_sizes():
     once, twice = floor(SMALL), floor(replace(SMALL, num_rounds=16, eval_every=16))
     assert 1.9 < twice.flops / once.flops < 2

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from helpers import blobs
 from kill_and_resume import kill_and_resume
-from recorded_runs import all_of, fedavg, same
+from recorded_runs import Killed, all_of, fedavg, interrupted, same
 
 from fedlab_lite.engine import Progress, training
 from fedlab_lite.runs import batch, missing, run, store
@@ -77,10 +77,6 @@ def test_a_batch_that_was_killed_between_its_writes(monkeypatch):
 MACHINE = {"device": "1 x H200", "precision": "float32", "versions": {"jax": "99.0"}}
 
 
-class Killed(BaseException):
-    """Ends the process as far as `run` can tell."""
-
-
 @pytest.mark.slow
 def test_thirty_interruptions_at_random_points(monkeypatch):
     settings = fedavg(num_rounds=12, algorithm="fedeq", algorithm_options={"lr": 0.1, "epochs": 1})
@@ -126,22 +122,6 @@ def test_killed_processes_resume(tmp_path):
     result = kill_and_resume(3, tmp_path)
     assert result == {"kills": 3, "resumed": result["resumed"], "same": True, "checkpoints left": []}
     assert result["resumed"] >= 1
-
-
-def interrupted(settings, monkeypatch, at=3):
-    """Leave a checkpoint behind."""
-    original = training._round
-
-    def stop(*args):
-        if args[3] == at:
-            raise Killed
-        return original(*args)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(training, "_round", stop)
-        with pytest.raises(Killed):
-            run(settings, checkpoint_seconds=0)
-    return next(files.runs_dir().glob("*.ckpt"))
 
 
 def test_checkpoints_are_written_by_the_clock(monkeypatch):
