@@ -250,9 +250,10 @@ def _made(item: Item, result: Result) -> list[str]:
     asked = {name: value for name, value in result["parameters"].items() if name in known and name != "preset"}
     asked = {name: value for name, value in asked.items() if value not in (None, known[name].default)}
     command = f"fedlab run {item} --preset {result['preset']} {given(asked)}".rstrip()
-    devices = made["device"].split(", ")
-    defaults = {"float32" if device.endswith("cpu") else "tf32" for device in devices}  # of JAX, before it was chosen
+    defaults = {"float32" if device.endswith("cpu") else "tf32" for device in made["device"].split(", ")}  # of JAX
     precision = made.get("precision", ", ".join(sorted(defaults)))
+    if by := made.get("by_precision"):
+        precision = "; ".join(f"{kind} in {', '.join(map(plain_name, names))}" for kind, names in by.items())
     rounded = "" if precision == "float32" else f" Matrix products: {precision}."
     line = f"Preset: {result['preset']}. Hardware: {made['device']}{time}.{rounded} Data: {result['data_source']}."
     return [markdown(line), "", code(command), ""]

@@ -101,7 +101,7 @@ def save_figure(
         constant_answer={name: 100 * run.constant for name, run in (histories or {}).items()},
         published=printed if published is None else published,
         departures=departures,
-        provenance=_provenance(runs),
+        provenance=_provenance(histories or {}),
     )
     names = sorted({name for run in runs for name in run_names(run) if store.find(name)})
     result |= {"runs": names} if names else {}
@@ -136,7 +136,7 @@ def _record(item: Item, preset: str, verdict: Verdict, **found: Any) -> dict[str
     about["comparisons"] = scope.recorded(verdict)
     about["readings"] = {name: {"outcome": r.outcome, "reason": r.reason} for name, r in verdict.readings.items()}
     about |= {"changed": changed} if (changed := variants.changed()) else {}
-    result = _plain(about | nothing | found | {"provenance": found.get("provenance") or _provenance([])})
+    result = _plain(about | nothing | found | {"provenance": found.get("provenance") or _provenance({})})
     scope.check(result)
     return result
 
@@ -217,10 +217,26 @@ def _plain(value):
     return value
 
 
-def _provenance(histories: Sequence[History]) -> dict[str, Any]:
-    made = joined([run.made for run in histories]) if histories else describe_machine()
-    seconds = sum(run.seconds for run in histories) if histories else None
+def _provenance(histories: Mapping[str, History]) -> dict[str, Any]:
+    runs = list(histories.values())
+    made = joined([run.made for run in runs]) if runs else describe_machine()
+    seconds = sum(run.seconds for run in runs) if runs else None
+    if len(by := _by_precision(histories)) > 1:
+        made["by_precision"] = by
     return made | {"seconds": seconds, "package_version": made["versions"]["fedlab_lite"]}
+
+
+def _by_precision(histories: Mapping[str, History]) -> dict[str, list[str]]:
+    """The names of the runs with each precision of matrix products; a column where all runs have the same is one."""
+    columns: dict[str, dict[str, str]] = {}
+    for name, run in histories.items():
+        columns.setdefault(name.rpartition("/")[0], {})[name] = run.precision
+    found: dict[str, list[str]] = {}
+    for column, runs in columns.items():
+        alike = column and len(set(runs.values())) == 1
+        for name, precision in ({column: min(runs.values())} if alike else runs).items():
+            found.setdefault(precision, []).append(name)
+    return found
 
 
 def _keep_runs(folder: Path, names: Sequence[str]) -> None:

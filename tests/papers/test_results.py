@@ -73,6 +73,7 @@ def test_the_json_has_the_fields_of_a_result():
         "seeds": [0, 1],
         "metrics": {"mlp": {"mean": 70.0, "std": 14.1421, "n": 2}, "fedeq": {"mean": 60.0, "std": 0.0, "n": 2}},
         "shown": [],
+        "rivals": [],
         "constant_answer": {"mlp": None, "fedeq": None},
         "published": [{"name": "mlp", "value": 70, "where": "Fig. 4"}],
         "departures": ["smaller"],
@@ -211,6 +212,18 @@ def test_without_runs_the_provenance_is_this_machine():
     provenance = results.read_result(save(histories=None))["provenance"]
     assert provenance["seconds"] is None
     assert "jax" in provenance["versions"]
+
+
+def test_runs_of_another_precision_are_named():
+    """A column where all have the same is named once; the page says it in display names."""
+
+    names = {"cifar10/fedavg": "tf32", "cifar10/fedrep": "tf32", "digits/fedavg": "tf32", "digits/fedrep": "float32"}
+    result = results.read_result(save({name: replace(RUNS["mlp"], precision=each) for name, each in names.items()}))
+    by = {"tf32": ["cifar10", "digits/fedavg"], "float32": ["digits/fedrep"]}
+    assert result["provenance"]["by_precision"] == by
+    page = report.page(ITEM.paper, {ITEM: result})
+    assert "Matrix products: tf32 in CIFAR-10, FedAvg (digits); float32 in FedRep (digits)." in page
+    assert "by_precision" not in results.read_result(save())["provenance"]
 
 
 def test_one_seed_has_no_spread():
