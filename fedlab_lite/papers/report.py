@@ -179,8 +179,8 @@ def page(paper: str, found: Mapping[Item, Result]) -> str:
         lines += [f"## {where}: {what}", "", claim_of(item), "", f"{verdict_of(result)}.", ""]
         if result:
             lines += [f"![{where}]({item.stem}.png)", "", f"*{caption(item)}*", ""]
-            rivals = "; ".join(result.get("rivals", ()))
-            lines += [*_beside(result), *([markdown(f"The order of rivals. {rivals}."), ""] if rivals else [])]
+            rivals = "; ".join(said.partition("order: ")[2] or said for said in result.get("rivals", ()))
+            lines += [*_beside(result), *([markdown(f"The order of rivals: {rivals}."), ""] if rivals else [])]
             lines += [*_numbers_table(result), *_distance(result), *_made(item, result)]
             same = sorted(title(each)[0] for items in shared if item in items for each in items - {item})
             lines += [f"Rests on the same runs as {', '.join(same)}.", ""] if same else []
@@ -236,7 +236,7 @@ def _distance(result: Result) -> list[str]:
 
     def field(name: str) -> str:
         kind, _, option = name.rpartition(".")
-        return f"{plain_name(kind)}: {option}" if kind else FIELDS.get(name, plain_name(name))
+        return f"{plain_name(kind)}: {option.replace('_', ' ')}" if kind else FIELDS.get(name, plain_name(name))
 
     rows = [_row(field(name), told(each["here"]), told(each["paper"])) for name, each in result["distance"].items()]
     return ["| distance | here | paper |", "| --- | --- | --- |", *rows, ""]
@@ -253,7 +253,7 @@ def _made(item: Item, result: Result) -> list[str]:
     defaults = {"float32" if device.endswith("cpu") else "tf32" for device in made["device"].split(", ")}  # of JAX
     precision = made.get("precision", ", ".join(sorted(defaults)))
     if by := made.get("by_precision"):
-        precision = "; ".join(f"{kind} in {', '.join(map(plain_name, names))}" for kind, names in by.items())
+        precision = ", ".join(f"{kind} ({'; '.join(map(plain_name, names))})" for kind, names in by.items())
     rounded = "" if precision == "float32" else f" Matrix products: {precision}."
     line = f"Preset: {result['preset']}. Hardware: {made['device']}{time}.{rounded} Data: {result['data_source']}."
     return [markdown(line), "", code(command), ""]

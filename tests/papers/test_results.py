@@ -223,7 +223,7 @@ def test_runs_of_another_precision_are_named():
     assert result["provenance"]["by_precision"] == by
     page = report.page(ITEM.paper, {ITEM: result})
     (line,) = [line for line in page.splitlines() if "Matrix products" in line]
-    assert "Matrix products: float32 in FedRep (digits); tf32 in CIFAR-10, FedAvg (digits)." in line
+    assert "Matrix products: float32 (FedRep (digits)), tf32 (CIFAR-10; FedAvg (digits))." in line
     assert "by_precision" not in results.read_result(save())["provenance"]
 
 
