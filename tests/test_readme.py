@@ -95,5 +95,5 @@ def test_a_finding_has_the_numbers_of_its_result(finding):
     found = {(each["mean"], (each["std"] or 0) / math.sqrt(each["n"] or 1)) for each in result["metrics"].values()}
     found |= {(each["difference"], each["error"]) for each in result["comparisons"].values() if "error" in each}
     known = {(f"{abs(mean):.1f}", f"{error:.1f}") for mean, error in found if None not in (mean, error)}
-    known |= set(MEASURED.findall(str([each["reason"] for each in result["also"].values()])))
+    known |= set(MEASURED.findall(str([each["reason"] for each in (result, *result["also"].values())])))
     assert set(MEASURED.findall(finding)) <= known
