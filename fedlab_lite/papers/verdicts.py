@@ -97,7 +97,7 @@ def observed(
     if not len(values) or not statistics.finite(values):
         about["obstacle"] = f"{name}: not a number" if len(values) else f"{name}: no {each}s"
         return decide([Comparison(name, math.nan, **about)])
-    if along is not None:
+    if along is not None and len(along[0]):
         about |= statistics.movement(statistics.quarters(*along, int(along[0][-1]))) | {"rounds": int(along[0][-1])}
     found = _with_error(Comparison(name, float(values.mean()), **about), values, (error, math.inf))
     return decide([found], cause=cause)
