@@ -144,7 +144,7 @@ def kindest(readings: Mapping[str, Verdict]) -> Verdict:
     name, best = min(readings.items(), key=lambda each: place(each[1]))
     alike = sum(each.outcome == best.outcome for each in readings.values())
     reason = shortened(f"{best.reason}; read as {name} ({alike} of {len(readings)} readings)")
-    return replace(best, reason=reason, readings=dict(readings))
+    return replace(best, reason=reason, readings=readings)
 
 
 def _worst(found: Verdict) -> float:

@@ -64,13 +64,14 @@ def checked(here: Accuracies, printed: Iterable[Mapping], own: str) -> dict[str,
         rivals = [method for method in table if method in methods and not method.startswith(own)]
         for better, worse in itertools.permutations(rivals, 2):
             gaps, ours = (_gaps(each[better], each[worse]) for each in (table, methods))
-            if gaps and ours and min(gaps) > 0 and np.mean(gaps) >= APART:
-                reversed_here = np.mean(ours) < -1
-                behind = f"{-np.mean(ours):.0f} point{'s' * bool(np.mean(ours) < -1.5)}"
-                pair = f"{plain_name(better)} is {behind} behind {plain_name(worse)}"
-                pair = f"on {plain_name(data)} {pair}, in print {np.mean(gaps):.0f} ahead"
-                said = f"rivals are not in the paper's order: {pair}" if reversed_here else found[data][1]
-                found[data] = found[data][0] + 1, said
+            if not (gaps and ours and min(gaps) > 0 and np.mean(gaps) >= APART):
+                continue
+            pairs, said = found[data]
+            if (ahead := float(np.mean(ours))) < -1:
+                behind = f"{-ahead:.0f} point{'s' * (ahead < -1.5)} behind {plain_name(worse)}"
+                pair = f"on {plain_name(data)} {plain_name(better)} is {behind}, in print {np.mean(gaps):.0f} ahead"
+                said = f"rivals are not in the paper's order: {pair}"
+            found[data] = pairs + 1, said
     return found
 
 

@@ -41,9 +41,8 @@ def floor(settings: Settings) -> Work:
     cohort = np.sort(np.argsort(sizes)[spaced])  # as unequal as all clients are
     groups = in_groups(replace(problem, executor="vmap"), algorithm, clients, devices=1)
     steps = -(-sizes[cohort] // algorithm.batch_size)
-    tests = np.broadcast_to(
-        -(-np.asarray(problem.data.test_size) // 100), len(sizes)
-    )  # a common test set is each one's
+    of_each = np.broadcast_to(problem.data.test_size, len(sizes))  # where all share one test set, each has it
+    tests = -(-of_each // 100)
     each_round = _batched(work_of(_round, algorithm, problem, state, cohort, key), steps, groups.clients_at_once)
     judgement = _batched(work_of(_judged, algorithm, problem, state, key), tests, groups.judged_at_once)
     judged = 1 + -(-settings.num_rounds // settings.eval_every)
