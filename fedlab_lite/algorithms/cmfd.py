@@ -27,6 +27,7 @@ class CMFD(Decentralised):
     distill_batch_size: int = ranged(100, 1)  # rows per step of distillation
     share: str = one_of("outputs", *SHARES)  # what crosses the network: 'outputs' on D_s, or 'params'
 
+    output: ClassVar[str] = "probabilities"
     step_sizes: ClassVar[tuple[str, ...]] = ("lr", "rho")
     check = check_shared_set
     round = distillation_round

@@ -6,7 +6,7 @@ from typing import ClassVar
 import jax
 import jax.numpy as jnp
 
-from fedlab_lite.algorithms.parts import SHARES, Decentralised, check_shared_set, distill, distillation_round
+from fedlab_lite.algorithms.parts import OUTPUTS, SHARES, Decentralised, check_shared_set, distill, distillation_round
 from fedlab_lite.engine import Problem
 from fedlab_lite.util.fields import one_of, ranged
 
@@ -25,6 +25,7 @@ class FedFADMM(Decentralised):
     distill_epochs: int = ranged(1, 0)  # passes over D_s
     distill_batch_size: int = ranged(100, 1)  # rows per step of distillation
     share: str = one_of("outputs", *SHARES)  # what crosses the network: 'outputs' on D_s, or 'params'
+    output: str = one_of("probabilities", *OUTPUTS)  # what f(x) is; not printed: 'probabilities' (CMFD's), or 'logits'
     nu: float = ranged(0.01, 0, 1)  # nu, stabilisation: the multiplier's decay per round; 0 is the plain ADMM of (8)
     derivative_gain: float = ranged(0.0, 0)  # K_d of a PID controller, the paper's future work; 0 is its PI
 

@@ -2,6 +2,7 @@
 
 import argparse
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ def compute_arguments(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("--minutes", type=_positive, metavar="M", help="time for everything; what is finished is stored")
     sub.add_argument("--jobs", type=whole, metavar="N", help="processes that share an accelerator (default: 1)")
     sub.add_argument("--only", metavar="ALGORITHM", help="leave out the runs of other algorithms")
-    sub.add_argument("--pack", type=Path, metavar="FILE", help="also write the runs to FILE (.zip) of at most 16 MiB")
+    sub.add_argument("--pack", type=Path, metavar="FILE", help="pack what is stored into FILE (.zip), at most 16 MiB")
 
 
 def merge_arguments(sub: argparse.ArgumentParser) -> None:
@@ -75,25 +76,28 @@ def show_floors(args: argparse.Namespace, console: Any) -> None:
 def compute(args: argparse.Namespace, preset: str, values: dict[str, Any]) -> int:
     """Compute what is missing, by several processes, until it is done or the time is over; returns the exit code.
 
-    Runs whose data are not on this machine are left out, and named at the end.
+    Runs whose data are not on this machine, or whose stored file is damaged, are left out, and named at the end. A pack
+    has all these runs that are in the store, those of earlier commands too.
     """
     began = time.monotonic()
     if args.pack:
         pack.check(args.pack)
     jax.config.update("jax_platforms", "cpu")  # of this process: the accelerator's memory is for those that compute
-    todo, lacking = worth.programs(presets.items(args.pattern), preset, values, only=args.only, force=args.force)
+    plan = partial(worth.programs, presets.items(args.pattern), preset, values, only=args.only)
+    todo, lacking = plan(force=args.force)
     if lacking and not todo:
         raise MissingDataError("\n".join(lacking))
     options = {name: getattr(args, name) for name in ("force", "trajectories_at_once", "clients_at_once")}
+    found = jobs.Outcome()
     try:
-        found = jobs.compute(todo, jobs=args.jobs or 1, minutes=args.minutes, began=began, **options)
+        if todo or not args.pack:
+            found = jobs.compute(todo, jobs=args.jobs or 1, minutes=args.minutes, began=began, **options)
     finally:
         say(*(f"error: {each}" for each in lacking), error=True)
     say(*(f"error: {each}" for each in found.problems), error=True)
     say(f"{len(found.finished)} runs finished, {len(found.begun)} begun, {found.left} left, in {files.runs_dir()}")
     if args.pack:
-        names = {*found.finished, *found.begun}
-        written, left = pack.pack([run for each in todo for run in each.runs if run[0] in names], args.pack)
+        written, left = pack.pack([run for each in plan(force=True)[0] for run in each.runs], args.pack)
         say(*written, *(f"not packed, because it fills more than a pack: {each}" for each in left))
         if not written:
             say("no pack was written: no run has a file that fits into one", error=True)

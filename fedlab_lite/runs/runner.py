@@ -21,7 +21,7 @@ from fedlab_lite.runs.batch import Run, compile_batch, shape_of_state, train_bat
 from fedlab_lite.runs.build import algorithm_of, build_problem, data_fingerprint
 from fedlab_lite.runs.names import run_name, settings_name
 from fedlab_lite.runs.settings import Settings
-from fedlab_lite.util import InputError, MissingDataError, NotStoredError, files
+from fedlab_lite.util import CorruptFileError, InputError, MissingDataError, NotStoredError, files
 from fedlab_lite.util.fields import Count, Range, checks_arguments
 from fedlab_lite.util.jax_setup import PRECISIONS, start, together
 from fedlab_lite.util.progress import switched_on
@@ -106,8 +106,8 @@ def missing(runs: Mapping[Any, Settings], *, force: bool = False, lacking: list[
     """The runs that the store lacks, by compiled program; with `force` all of them.
 
     Args:
-      lacking: takes the messages of runs whose data this machine lacks, each once; these runs are left out. None: such
-        a run is an error.
+      lacking: takes the messages of runs whose data this machine lacks or whose stored file is damaged, each once;
+        these runs are left out. None: such a run is an error.
 
     Raises: `InputError`, `MissingDataError`, `CorruptFileError`, as `run_all`.
 
@@ -155,7 +155,7 @@ def _parts(runs: Mapping[Any, Settings], force: bool, need_state: bool, lacking:
     for settings, seed in [(each, seed) for each in runs.values() for seed in each.seeds]:
         try:
             parts[settings, seed] = _stored(settings, seed, force, need_state)
-        except MissingDataError as error:
+        except (MissingDataError, CorruptFileError) as error:
             if lacking is None:
                 raise
             lacking += [str(error)] if str(error) not in lacking else []

@@ -9,6 +9,7 @@ import pytest
 from helpers import KEY, blobs, init, quadratic_problem, step
 
 from fedlab_lite.algorithms import make_algorithm
+from fedlab_lite.algorithms.parts.distillation import outputs_on
 from fedlab_lite.data import federated
 from fedlab_lite.engine import Graph, evaluate, make_graph, message_bytes
 from fedlab_lite.nn import count_params
@@ -137,17 +138,20 @@ def test_sharing_params_or_outputs_is_the_same_but_for_bytes(name):
 
 
 @pytest.mark.slow
-def test_distillation_is_a_step_on_half_the_squared_distance():
+@pytest.mark.parametrize(("output", "f"), [("probabilities", jax.nn.softmax), ("logits", lambda logits: logits)])
+def test_distillation_is_a_step_on_half_the_squared_distance(output, f):
     """One full batch over D_s: w - rho grad (1/2) mean ||f - target||^2, against autodiff."""
     problem = blobs()
     x = problem.data.shared_x
-    algorithm = make_algorithm("cmfd", rho=0.3, distill_batch_size=len(x))
+    algorithm = make_algorithm("fedf_admm", rho=0.3, distill_batch_size=len(x), output=output)
     params = problem.model.init(KEY)
-    target = jax.nn.softmax(jax.random.normal(KEY, (len(x), 3)))
+    target = jax.random.normal(KEY, (len(x), 3))
 
     def loss(params):
-        gap = jax.nn.softmax(problem.model.apply(params, x)) - target
+        gap = f(problem.model.apply(params, x)) - target
         return jnp.mean(jnp.sum(gap**2, axis=-1)) / 2
+
+    np.testing.assert_allclose(outputs_on(problem, params, x, output), f(problem.model.apply(params, x)), rtol=1e-6)
 
     got = algorithm.distill(problem, None, KEY, params, target, jnp.asarray(x))
     want = jax.tree.map(lambda p, g: p - 0.3 * g, params, jax.grad(loss)(params))

@@ -165,6 +165,20 @@ def test_a_data_set_that_is_missing_leaves_out_its_runs_alone(monkeypatch, capsy
     assert len(computed) == 1
 
 
+def test_a_damaged_file_in_the_store_leaves_out_its_run_alone(monkeypatch, capsys):
+    runs = {seed: replace(SMALL, seeds=(seed,)) for seed in range(2)}
+    monkeypatch.setattr(worth.presets, "settings", lambda *item: runs)
+    name, *_ = missing({0: runs[0]})[0][0]
+    store.path(name, "npz").parent.mkdir(parents=True, exist_ok=True)
+    store.path(name, "npz").write_bytes(b"damaged")
+    computed = []
+    monkeypatch.setattr(jobs, "compute", lambda todo, **_: computed.extend(todo) or jobs.Outcome(["a"]))
+    assert main(["compute", "fig04_mlp", "--jobs", "1"]) == 1
+    assert [run[2] for program in computed for run in program.runs] == [1]
+    assert f"{name}.npz" in capsys.readouterr().err
+    assert store.path(name, "npz").read_bytes() == b"damaged"
+
+
 def test_the_minutes_count_from_the_start_of_the_command(monkeypatch):
     seen, original = [], worth.programs
 
@@ -186,6 +200,18 @@ def test_runs_that_failed_are_an_exit_code(monkeypatch, tmp_path, capsys):
     assert (
         capsys.readouterr().err == "error: it went wrong\nno pack was written: no run has a file that fits into one\n"
     )
+
+
+def test_what_an_earlier_command_stored_is_packed_as_well(monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(worth.presets, "settings", lambda *item: RUNS)
+    run_all(RUNS)
+    names = sorted(file.name for file in files.runs_dir().iterdir())
+    assert main(["compute", "fig04_mlp", "--jobs", "1"]) == 2
+    assert "nothing is missing" in capsys.readouterr().err
+    assert main(["compute", "fig04_mlp", "--pack", str(tmp_path / "a.zip")]) == 0
+    for file in files.runs_dir().iterdir():
+        file.unlink()
+    assert pack.merge(tmp_path / "a.zip") == (names, {})
 
 
 def test_a_store_that_cannot_be_written_is_found_before_training(monkeypatch, tmp_path):

@@ -4,7 +4,7 @@ An algorithm calls these, so that its own file stays readable beside the paper's
 """
 
 from fedlab_lite.algorithms.parts.consensus import distance, features_of, mean_gradient, measured, random_batch, reduced
-from fedlab_lite.algorithms.parts.distillation import SHARES, check_shared_set, distill, distillation_round
+from fedlab_lite.algorithms.parts.distillation import OUTPUTS, SHARES, check_shared_set, distill, distillation_round
 from fedlab_lite.algorithms.parts.gossip import (
     MIXING,
     Decentralised,

@@ -14,6 +14,7 @@ from fedlab_lite.engine import Batch, ClientData, Problem, RoundContext, in_chun
 from fedlab_lite.util import InputError
 
 SHARES = ("outputs", "params")
+OUTPUTS = ("probabilities", "logits")
 
 
 def check_shared_set(algorithm: Any, problem: Problem) -> None:
@@ -26,11 +27,12 @@ def check_shared_set(algorithm: Any, problem: Problem) -> None:
         )
 
 
-def outputs_on(problem: Problem, params: dict, shared_x: jax.Array) -> jax.Array:
-    """The class probabilities of a model on D_s, `[|D_s|, C]`."""
+def outputs_on(problem: Problem, params: dict, shared_x: jax.Array, output: str = OUTPUTS[0]) -> jax.Array:
+    """The outputs of a model on D_s, `[|D_s|, C]`: class probabilities or logits."""
 
     def answer(x):
-        return jax.nn.softmax(problem.model.apply(params, x).astype(jnp.float32))
+        logits = problem.model.apply(params, x).astype(jnp.float32)
+        return logits if output == "logits" else jax.nn.softmax(logits)
 
     return in_chunks(answer, shared_x, jnp.int32(len(shared_x)), 100)
 
@@ -40,16 +42,18 @@ def local_phase(
 ) -> tuple[dict, jax.Array]:
     """Run eq. (11); returns the new params w~_i, and the new model's outputs y~_i on D_s."""
     trained = algorithm.client_update(problem, data, key, params)
-    return trained, outputs_on(problem, trained, shared_x)
+    return trained, outputs_on(problem, trained, shared_x, algorithm.output)
 
 
-def received(problem: Problem, at: RoundContext, params: dict, outputs: jax.Array, share: str) -> jax.Array:
+def received(algorithm: Any, problem: Problem, at: RoundContext, params: dict, outputs: jax.Array) -> jax.Array:
     """The mean M_i[y~_j] of the messages of each device's neighbours: outputs, or params that the device evaluates."""
-    if share == "outputs":
+    if algorithm.share == "outputs":
         return problem.exchange(at, outputs)
     sent = problem.transmit(at, params, ways=("up", "down"))
     seen = problem.for_clients(
-        lambda params, shared_x: outputs_on(problem, params, shared_x), sent, shared=(problem.data.shared_x,)
+        lambda params, shared_x: outputs_on(problem, params, shared_x, algorithm.output),
+        sent,
+        shared=(problem.data.shared_x,),
     )
     return mix(problem.graph.neighbour_mean, seen, problem.graph.neighbours)
 
@@ -88,7 +92,8 @@ def distill(
 
     def loss(params: dict, batch: Batch):
         logits, solution = problem.model.forward(params, batch.x, key=batch.key)
-        gaps = jnp.sum(jnp.square(_softmax(logits) - batch.y), axis=-1)
+        outputs = logits if algorithm.output == "logits" else _softmax(logits)
+        gaps = jnp.sum(jnp.square(outputs - batch.y), axis=-1)
         return problem.regularised(jnp.sum(gaps * batch.weight) / (2 * batch.weight.sum()), solution, batch), None
 
     shared = ClientData(shared_x, target, jnp.int32(len(shared_x)))
@@ -105,6 +110,6 @@ def distillation_round(algorithm: Any, problem: Problem, state: dict, at: RoundC
     local, distilling = (replace(at, key=key) for key in jax.random.split(at.key))
     shared = (problem.data.shared_x,)
     trained, outputs = algorithm.for_cohort(problem, local_phase, local, state["client_params"], shared=shared)
-    targets, kept = algorithm.targets(state, outputs, received(problem, at, trained, outputs, algorithm.share))
+    targets, kept = algorithm.targets(state, outputs, received(algorithm, problem, at, trained, outputs))
     params = algorithm.for_cohort(problem, distill, distilling, trained, targets, shared=shared)
     return {"client_params": params, "trained": trained} | kept
