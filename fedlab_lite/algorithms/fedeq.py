@@ -46,7 +46,7 @@ class FeDEQ(PartialPersonalisation):
     rho: float = ranged(0.01, 0, above=True)  # rho, penalty on theta_i - theta
     start: str = one_of("received", "own")  # REP_UPDATE starts at theta^{t+1} (eq. (24)), or at theta_i^t
     server: str = one_of("mean", "argmin")  # line 4: mean of the cohort's theta_i; argmin of the Lagrangian over all
-    dual_scale: float = ranged(1e-5, 0)  # std of the random lambda_i^0 (line 2, not printed): too small for an effect
+    dual_scale: float = ranged(1e-5, 0)  # std of the random lambda_i^0 (line 2, not printed): no effect up to rho = 1
 
     owned: ClassVar[tuple[str, ...]] = ("heads", "thetas", "duals")
 

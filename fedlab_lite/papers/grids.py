@@ -15,13 +15,13 @@ own values are merged into them (base, runs, columns), or replace them (all othe
     claim = "..."
     published.best = [62.4, "Sec. 5"]  # its value, and where it is printed
     minutes = { quick = 0.7, laptop = 20 }  # or one number
-    runs = ["dpsgd", { deprl = { algorithm = "deprl" } }]
+    runs = ["dpsgd", "deprl"]
     laptop.base = ["random", { dataset = "motion", num_clients = 128, deprl.head_lr = 0.05 }]
     laptop.columns."motion_{on}_{alpha}" = { alpha = [0.1, 0.3], on = ["ring", "random"], seeds = [0] }
     laptop.columns."motion_ring_0.3" = { seeds = [0, 1, 2], without = ["dpsgd"] }
 
 - Settings are one table, or a list of tables and of names in `[shared]`. Later entries of a list win. A shared entry
-  may name entries above it.
+  may name entries above it. The name of an algorithm means this algorithm as it is, unless `[shared]` says otherwise.
 - Runs, columns and axes are settings by name: one table, or a list of names in `[shared]` and of such tables.
 - A name with braces is a grid, with one cell per combination; the first axis changes slowest. An axis is settings by
   name, or a list of values of the setting that has the axis's name. Other values are for every cell.
@@ -48,6 +48,7 @@ import string
 from collections.abc import Callable
 from typing import Any
 
+from fedlab_lite.algorithms import ALGORITHMS
 from fedlab_lite.runs import PRESETS
 from fedlab_lite.util import InputError, choose
 
@@ -59,7 +60,7 @@ Table = dict[str, Any]
 
 def expand(content: Table) -> Table:
     """The content of a file with all grids written out: presets of items, rows and columns of tables."""
-    shared: Table = {}
+    shared: Table = {name: {"algorithm": name} for name in ALGORITHMS}
     for name, spec in content.get("shared", {}).items():
         shared[name] = _one(spec, shared)
     items = {stem: _item(stem, about, shared) for stem, about in content.get("items", {}).items()}
