@@ -142,6 +142,8 @@ def kindest(readings: Mapping[str, Verdict]) -> Verdict:
         return order.index("" if last else found.outcome), -_as_claimed(found)
 
     name, best = min(readings.items(), key=lambda each: place(each[1]))
+    if len(readings) == 1:
+        return replace(best, readings=readings)
     alike = sum(each.outcome == best.outcome for each in readings.values())
     reason = shortened(f"{best.reason}; read as {name} ({alike} of {len(readings)} readings)")
     return replace(best, reason=reason, readings=readings)

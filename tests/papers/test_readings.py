@@ -19,7 +19,8 @@ def test_one_seed_that_points_further_against_a_claim_is_no_way_out():
 def test_what_agrees_passes_a_bar_that_rises_with_the_number_of_readings():
     near, far = (decide([Comparison("a", 1.0, error=error, freedom=50.0, n=3)]) for error in (0.4, 0.1))
     assert near.outcome == far.outcome == "agrees"
-    assert kindest({"only": near}).outcome == "agrees"
+    only = kindest({"only": near})
+    assert (only.outcome, only.reason, list(only.readings)) == ("agrees", near.reason, ["only"])
     both = kindest({"one": near, "other": near})  # p is 0.016
     assert both.outcome == "agrees"
     four = kindest(dict.fromkeys("abcd", near))
