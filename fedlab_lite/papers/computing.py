@@ -84,6 +84,7 @@ def compute(args: argparse.Namespace, preset: str, values: dict[str, Any]) -> in
         pack.check(args.pack)
     jax.config.update("jax_platforms", "cpu")  # of this process: the accelerator's memory is for those that compute
     plan = partial(worth.programs, presets.items(args.pattern), preset, values, only=args.only)
+    every = plan(force=True)[0] if args.pack else []  # now: nothing is planned after the deadline
     todo, lacking = plan(force=args.force)
     if lacking and not todo:
         raise MissingDataError("\n".join(lacking))
@@ -97,7 +98,7 @@ def compute(args: argparse.Namespace, preset: str, values: dict[str, Any]) -> in
     say(*(f"error: {each}" for each in found.problems), error=True)
     say(f"{len(found.finished)} runs finished, {len(found.begun)} begun, {found.left} left, in {files.runs_dir()}")
     if args.pack:
-        written, left = pack.pack([run for each in plan(force=True)[0] for run in each.runs], args.pack)
+        written, left = pack.pack([run for each in every for run in each.runs], args.pack)
         say(*written, *(f"not packed, because it fills more than a pack: {each}" for each in left))
         if not written:
             say("no pack was written: no run has a file that fits into one", error=True)
