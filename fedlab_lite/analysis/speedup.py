@@ -44,13 +44,17 @@ def rounds_to(run: History, metric: str, target: float, *, above: bool = True) -
     return found
 
 
-def mean_so_far(run: History, metric: str) -> History:
-    """The run with a metric replaced by its mean over the evaluations so far, as in DePRL's eq. (9).
+def highest_mean(run: History, metric: str) -> History:
+    """The run with a metric replaced by the highest of its means over the evaluations so far, from each round on.
+
+    DePRL's eq. (9) asks for a small mean of M(k), eq. (10). A curve of highest means is below a level only where the
+    mean stays below it.
 
     Raises: `InputError` for a metric that the run does not have.
     """
     curve = run.values(metric).astype(float)
-    return replace(run, metrics=run.metrics | {metric: np.cumsum(curve, 1) / np.arange(1, curve.shape[1] + 1)})
+    means = np.cumsum(curve, 1) / np.arange(1, curve.shape[1] + 1)
+    return replace(run, metrics=run.metrics | {metric: np.maximum.accumulate(means[:, ::-1], 1)[:, ::-1]})
 
 
 def local_steps(settings: Settings) -> int:
