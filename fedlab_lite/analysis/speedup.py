@@ -39,7 +39,7 @@ def rounds_to(run: History, metric: str, target: float, *, above: bool = True) -
             last = reached[0]
             before = max(last - 1, 0)
             step = values[last] - values[before]
-            share = (sign * target - values[before]) / step if step > 0 else 0.0
+            share = (sign * target - values[before]) / step if step > 0 else 1.0  # not from an infinite loss
             found[seed] = run.rounds[before] + share * (run.rounds[last] - run.rounds[before])
     return found
 
@@ -60,6 +60,8 @@ def highest_mean(run: History, metric: str) -> History:
 def local_steps(settings: Settings) -> int:
     """The number of local steps of the slowest worker in a round, of head and body: its passes in batches, or steps."""
     algorithm, total = algorithm_of(settings), 0
+    if getattr(algorithm, "order", "") == "together":
+        return 1
     batches = -(-build_problem(settings).data.size // algorithm.batch_size)
     for part in ("", "head_", "personal_"):
         steps = getattr(algorithm, f"{part}steps", None)  # None: passes

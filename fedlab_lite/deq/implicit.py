@@ -212,7 +212,8 @@ def equilibrium(
         raise InputError("a budget of iterations needs a solver that counts them; avoid backward_solver='gmres'")
     if gradient == "shine" and solver != "broyden":
         raise InputError(f"gradient='shine' needs the inverse of solver='broyden', not {solver!r}")
-    if tau is not None and gradient not in RELAXED and "fixed_point" not in (solver, backward_solver):
+    used = (solver, backward_solver) if gradient == "implicit" else (solver,)
+    if tau is not None and gradient not in RELAXED and "fixed_point" not in used:
         raise InputError(
             f"tau = {tau} relaxes 'fixed_point', {', '.join(map(repr, RELAXED))}; none of them is used here"
         )
@@ -273,6 +274,7 @@ def adjoint_residual(
       0.028
     """
     choose("backward solver", backward_solver, BACKWARD_SOLVERS)
+    check_counts(backward_max_iter=backward_max_iter)
     check_tolerances(backward_tol=backward_tol)
     vjp = jax.vjp(lambda z: f(params, x, z), z)[1]
     u = _implicit(backward_solver, backward_tol, backward_max_iter)((vjp, None), y)

@@ -9,6 +9,7 @@ import numpy as np
 
 from fedlab_lite.engine.shown import card, mean_and_band, mean_and_std, numbers_in_words, svg_curve
 from fedlab_lite.util import InputError
+from fedlab_lite.util.fields import Range, check_value
 from fedlab_lite.util.jax_setup import joined
 
 
@@ -147,6 +148,7 @@ class History:
 
         NaN for a seed whose loss was not finite in one of them.
         """
+        check_value("last", last, int, Range(1))
         counted = self.rounds > max(self.num_rounds - last, min(self.num_rounds, 1) - 1)
         return self.values(name)[:, counted].mean(axis=1)
 

@@ -32,7 +32,7 @@ def equilibrium_layers(model: Model, params: dict, x: jax.Array) -> list[tuple[A
 
     @jax.jit
     def arrays(params, x):
-        module, found = model._representation(params["representation"], x), []
+        module, found = model.representation_module(params["representation"], x), []
 
         def solve(cell, params, u, *rest, **options):
             cells.append(cell)

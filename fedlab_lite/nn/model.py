@@ -206,7 +206,7 @@ class Model:
                 f"{self.name} does not return its layers' outputs; add a method `activations(self, x)` to "
                 f"{self.module.__name__}, as the docstring of `fedlab_lite.nn.model` describes"
             )
-        found = OrderedDict(self._representation(params["representation"], x).activations(x))
+        found = OrderedDict(self.representation_module(params["representation"], x).activations(x))
         if "head" in params:
             found["head"] = self.classify(params["head"], next(reversed(found.values())))
         return found
@@ -229,7 +229,8 @@ class Model:
         module.project()
         return _text_keys(nnx.to_pure_dict(nnx.state(module, nnx.Param)))
 
-    def _representation(self, representation: dict, x: jax.Array) -> nnx.Module:
+    def representation_module(self, representation: dict, x: jax.Array) -> nnx.Module:
+        """The representation as a module with these params; `InputError` for an x of another input shape."""
         if x.shape[1:] != self.input_shape:
             raise InputError(
                 f"{self.name} was made for inputs {self.input_shape}, got {x.shape[1:]}; pass the data's `input_shape`"
@@ -237,7 +238,7 @@ class Model:
         return _merge(_parts(self).representation, representation)
 
     def _features(self, representation: dict, x: jax.Array, **options) -> tuple[Any, Solution | None]:
-        module = self._representation(representation, x)
+        module = self.representation_module(representation, x)
         result = _call(module, x, **options)
         return result if "z0" in _call_names(type(module)) else (result, None)
 

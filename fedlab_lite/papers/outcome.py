@@ -66,11 +66,12 @@ def decide(
 def _deciding(against: list[Comparison], unsure: list[Comparison], found: tuple[Comparison, ...]) -> Comparison:
     """The comparison that the reason names.
 
-    It is the one that contradicts the claim most; if none does, one that leaves the outcome open, or else the closest.
+    It is the one that contradicts the claim most; if none does, one that leaves the outcome open, and rather one that
+    points against the claim; or else the closest.
     """
     if against:
         return min(against, key=lambda each: each.margin if math.isfinite(each.margin) else -math.inf)
-    return max(unsure or found, key=lambda each: (bool(each.obstacle), each.p))
+    return max(unsure or found, key=lambda each: (bool(each.obstacle), not each.holds, each.p))
 
 
 def adjusted_p(comparisons: Iterable[Comparison]) -> list[float]:
@@ -119,8 +120,8 @@ def kindest(readings: Mapping[str, Verdict]) -> Verdict:
 
     The more readings are tried, the more likely one of them agrees by chance. So a comparison is as claimed only if its
     p value lies below `LEVEL` over the number of readings. Of two readings with the same outcome, that one is told
-    which has more comparisons as claimed. A reading of one seed comes last if it points further against the claim than
-    one that differs.
+    which has more comparisons as claimed, or else whose worst comparison is better. A reading of one seed comes last if
+    it points further against the claim than one that differs.
 
     Args:
       readings: what was tried -> its verdict: "words", "reference code", "proof", ...
@@ -139,7 +140,8 @@ def kindest(readings: Mapping[str, Verdict]) -> Verdict:
     def place(found: Verdict) -> tuple[float, ...]:
         unknown = any(each.fact is None and not math.isfinite(each.error) for each in found.comparisons)
         last = found.outcome == "undecided" and unknown and _worst(found) < least
-        return order.index("" if last else found.outcome), -_as_claimed(found)
+        worst = _worst(found)
+        return order.index("" if last else found.outcome), -_as_claimed(found), -worst if worst < math.inf else worst
 
     name, best = min(readings.items(), key=lambda each: place(each[1]))
     if len(readings) == 1:

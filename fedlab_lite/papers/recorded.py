@@ -35,6 +35,7 @@ def read_result(file: Path) -> dict[str, Any] | None:
         choose("preset", result["preset"], presets.PRESETS)
         choose("outcome", result["outcome"], OUTCOMES)
         choose("word", result["word"], scope.WORDS)
+        choose("scope", result["scope"], scope.SCOPES)
         for name in result["shown"]:
             choose("metric to show", name, result["metrics"])
     except InputError as error:

@@ -1,7 +1,8 @@
-"""The regime check: a paper's rivals should come out here in the order that the paper prints.
+"""The regime check: a paper's rivals should come out here in the order that the paper prints for these data.
 
 Where they do not, the data or their size are another regime, and a comparison of two methods there says little of the
-paper. Each item is held against its own printed table, and against those that the paper's TOML names as `rivals`.
+paper. Each item is held against its own printed table, and against those that the paper's TOML names as `rivals`. Of a
+table, the columns of the same data count, or of those that the data stand for.
 """
 
 import itertools
@@ -11,12 +12,13 @@ import numpy as np
 
 from fedlab_lite.engine import History
 from fedlab_lite.papers import presets
-from fedlab_lite.papers.names import plain_name
+from fedlab_lite.papers.names import MOMENTS, plain_name
 from fedlab_lite.papers.presets import Item
-from fedlab_lite.papers.statistics import metric_at
+from fedlab_lite.papers.statistics import Comparison, metric_at
 from fedlab_lite.util import files
 
 APART = 5.0  # points; rivals this far apart in print should come out in the same order here
+OTHERWISE = "rivals are not in the paper's order: "
 Accuracies = dict[str, dict[str, dict[str, float]]]  # data set -> method -> column -> percent
 
 
@@ -31,48 +33,67 @@ def order(
     Args:
       moment: at which decentralised rivals are judged, 'mixed' or 'trained'; '': each at its own.
     """
-    own, here = item.paper.removeprefix("fl_"), of_runs(histories, moment)
-    found = checked(here, printed, own)
+    here = of_runs(histories, moment)
+    found = checked(item, here, printed, moment)
     for stem in presets.load(item.paper).get("rivals", ()):
         if stem != item.stem:
-            rows = presets.published(item.paper, stem)
-            for each in (here, of_result(Item(item.paper, stem), preset, moment)):
-                for data, (pairs, said) in checked(each, rows, own).items():
+            table = Item(item.paper, stem)
+            for each in (here, of_result(table, preset, moment)):
+                for data, (pairs, said) in checked(table, each, presets.published(*table), moment).items():
                     if data in found:
                         found[data] = max(found[data][0], pairs), found[data][1] or said
     return found
 
 
-def in_words(found: Mapping[str, tuple[int, str]]) -> list[str]:
-    """What `order` found, in a sentence per data set.
-
-    >>> in_words({"cifar10": (3, ""), "digits": (0, "")})
-    ['CIFAR-10: 3 pairs of rivals stand as in print', 'digits: no two rivals to check']
-    """
-    result = []
-    for data, (pairs, said) in found.items():
+def in_words(
+    item: Item,
+    preset: str,
+    histories: Mapping[str, History],
+    printed: Iterable[Mapping],
+    comparisons: Iterable[Comparison],
+) -> list[str]:
+    """What `order` finds at the moment of these comparisons, in a sentence per data set; nothing at `quick`."""
+    if preset == "quick":
+        return []
+    moment, result = next((each.moment for each in comparisons if each.moment), ""), []
+    for data, (pairs, said) in order(item, preset, histories, printed, moment).items():
         count = f"{pairs} pair{'s' * (pairs > 1)} of rivals stand as in print" if pairs else "no two rivals to check"
         result.append(said or f"{plain_name(data)}: {count}")
     return result
 
 
-def checked(here: Accuracies, printed: Iterable[Mapping], own: str) -> dict[str, tuple[int, str]]:
-    """As `order`, for one table of accuracies; `own` is the paper's method, which is not a rival."""
+def checked(item: Item, here: Accuracies, printed: Iterable[Mapping], moment: str = "") -> dict[str, tuple[int, str]]:
+    """As `order`, for the printed table of one item."""
     table, found = by_method(printed), {}
+    own, when = item.paper.removeprefix("fl_"), f" {MOMENTS[moment]}" if moment else ""
     for data, methods in here.items():
         found[data] = 0, ""
         rivals = [method for method in table if method in methods and not method.startswith(own)]
         for better, worse in itertools.permutations(rivals, 2):
-            gaps, ours = (_gaps(each[better], each[worse]) for each in (table, methods))
+            columns = columns_on(item, table[better].keys() & table[worse].keys(), data)
+            gaps = [table[better][column] - table[worse][column] for column in columns]
+            ours = [methods[better][each] - methods[worse][each] for each in methods[better] if each in methods[worse]]
             if not (gaps and ours and min(gaps) > 0 and np.mean(gaps) >= APART):
                 continue
             pairs, said = found[data]
             if (ahead := float(np.mean(ours))) < -1:
                 behind = f"{-ahead:.0f} point{'s' * (ahead < -1.5)} behind {plain_name(worse)}"
-                pair = f"on {plain_name(data)} {plain_name(better)} is {behind}, in print {np.mean(gaps):.0f} ahead"
-                said = f"rivals are not in the paper's order: {pair}"
+                pair = f"on {plain_name(data)}{when} {plain_name(better)} is {behind}"
+                said = f"{OTHERWISE}{pair}, where {presets.title(item)[0]} prints {np.mean(gaps):.0f} ahead"
             found[data] = pairs + 1, said
     return found
+
+
+def columns_on(item: Item, columns: Iterable[str], data: str) -> list[str]:
+    """The columns of an item's printed table that are of these data, or of those that they stand for.
+
+    >>> columns_on(Item("deprl", "tab01_accuracy"), ["cifar10_ring_0.3", "harbox_ring_0.3"], "motion")
+    ['harbox_ring_0.3']
+    """
+    wanted = presets.load(item.paper).get("stands_for", {}).get(data, data)
+    runs = {name.rpartition("/")[0]: run.dataset for name, run in presets.settings(*item, "paper").items()}
+    named = {column: f"{column.replace('/', '_')}_".startswith(f"{wanted}_") for column in columns}
+    return sorted(column for column in named if (runs[column] == wanted if column in runs else named[column]))
 
 
 def of_runs(histories: Mapping[str, History], moment: str = "") -> Accuracies:
@@ -111,7 +132,3 @@ def by_method(rows: Iterable[Mapping]) -> dict[str, dict[str, float]]:
             column, _, method = row["name"].removesuffix("/accuracy").rpartition("/")
             found.setdefault(method, {})[column] = row["value"]
     return found
-
-
-def _gaps(one: Mapping[str, float], other: Mapping[str, float]) -> list[float]:
-    return [one[column] - other[column] for column in one if column in other]

@@ -89,9 +89,7 @@ def save_figure(
         verdict,
         scope=close,
         distance=scope.distance(Item(paper, item), [run.settings for run in runs if run.settings]),
-        rivals=regime.in_words(regime.order(Item(paper, item), preset, histories or {}, printed))
-        if preset != "quick"
-        else [],
+        rivals=regime.in_words(Item(paper, item), preset, histories or {}, printed, verdict.comparisons),
         also={name: {"outcome": each.outcome, "reason": each.reason} for name, each in also.items()},
         data_source=", ".join(sorted({run.data_source for run in runs})) if data_source is None else data_source,
         parameters=parameters or {},
@@ -162,16 +160,11 @@ def _home(paper: str, item: str, preset: str) -> tuple[Path, str]:
 
 
 # Code that is the same in every notebook and does not affect a number unless a parameter is overridden.
-_ALIKE = re.compile(
-    r"\noverrides: dict = \{\}[^\n\0]*| \| overrides$|^options \|= overrides\n|(?<=^setup\()globals\(\)", re.MULTILINE
-)
+_ALIKE = re.compile(r"\noverrides: dict = \{\}[^\n\0]*| \| overrides$|^options \|= overrides\n", re.MULTILINE)
 
 
 def notebook_hash(item: Item) -> str | None:
-    """A hash of the code of an item's notebook, without `overrides` and the check of its parameters.
-
-    None if there is no notebook (installed package).
-    """
+    """A hash of the code of an item's notebook, without `overrides`; None if there is none (installed package)."""
     if not item.notebook.exists():
         return None
     cells = files.read_notebook(item.notebook)["cells"]

@@ -164,26 +164,23 @@ def judge(
     also = {name: after(each) for name, each in also.items()}
     readings = {name: after(each) for name, each in verdict.readings.items()}
     verdict = kindest(readings) if readings else after(verdict)
-    doubts = self_check(verdict.comparisons, rows, stands_for)
+    doubts = self_check(item, verdict.comparisons, rows)
     if doubts and verdict.outcome in FIRM:
         verdict = replace(verdict, outcome="undecided", reason=shortened(f"{doubts[0]}; {verdict.reason}"))
     return verdict, also, scope
 
 
-def self_check(
-    comparisons: Iterable[Comparison], rows: Iterable[Mapping], stands_for: Mapping[str, str] | None = None
-) -> list[str]:
+def self_check(item: Item, comparisons: Iterable[Comparison], rows: Iterable[Mapping]) -> list[str]:
     """Sentences on the comparisons of two methods that do not hold in the printed table itself.
 
-    Where columns of the table are named by the data set of a comparison, only these are looked at.
+    Where columns of the table are of the data of a comparison, only these are looked at.
     """
     printed, found = regime.by_method(rows), {}
     for each in comparisons:
         if each.pair and each.metric == "accuracy":
             left, right = (printed.get(name.rpartition("/")[2], {}) for name in each.pair)
-            data = (stands_for or {}).get(each.data, each.data)
-            both = sorted(left.keys() & right.keys())
-            for column in [name for name in both if f"{name}_".startswith(f"{data}_")] or both:
+            both = left.keys() & right.keys()
+            for column in regime.columns_on(item, both, each.data) or sorted(both):
                 gap = left[column] - right[column]
                 if (gap - each.asked) * (1 if each.above else -1) < 0 and math.isfinite(gap):
                     pair = " against ".join(plain_name(name.rpartition("/")[2]) for name in each.pair)

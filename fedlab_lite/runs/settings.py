@@ -89,7 +89,8 @@ class Settings:
         for name, allowed in rules_of(type(self)).items():
             object.__setattr__(self, name, fields.normal(getattr(self, name), allowed.hint))
         if not self.graph:
-            object.__setattr__(self, "edge_probability", None)  # has no effect, so it is not part of a run's name
+            for name in ("edge_probability", "num_edges"):  # without effect, so no part of a run's name
+                object.__setattr__(self, name, None)
         which.check(self.dataset)
         make_algorithm(self.algorithm, **dict(self.algorithm_options))
         self.channel()

@@ -67,7 +67,7 @@ def tune(
       spaces: option -> (low, high), both positive; options that are floats.
       num_trials: trials in all. The same call again trains nothing, and one with more trials only those.
       batch: trials that are drawn before any of their results is known.
-      metric: one that a judgement on held-out rows has: the task's headline ('accuracy') or 'loss'.
+      metric: one that a judgement on held-out rows has, of which more is better: the task's headline ('accuracy').
       seed: draws the trials; the settings have the seeds of the runs.
       progress: as in `runs.run_all`, with one bar per batch.
 
@@ -89,6 +89,8 @@ def tune(
 
     for name, value, least in (("num_trials", num_trials, 1), ("batch", batch, 1), ("seed", seed, 0)):
         check_value(name, value, int, Range(least))
+    if metric == "loss":
+        raise InputError("tune looks for the largest score, and of a loss less is better; use metric='accuracy'")
     settings = held_out(settings)
     ends = _ends(settings, spaces)
     space = {name: optuna.distributions.FloatDistribution(*ends[name], log=True) for name in sorted(ends)}

@@ -1,4 +1,4 @@
-"""Errors, paths and progress reporting.
+"""Errors, checks of values, files, JAX's setup, memory, text and progress.
 
 The lowest package: it knows nothing of federated learning, and every other package may import it.
 """

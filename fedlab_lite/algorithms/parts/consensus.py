@@ -1,6 +1,6 @@
 """Consensus on features: FedReCo's regulariser H_i(u, u_0), its measures, and gradients of a mean over a client's rows.
 
-Gradients are of a random batch, of all rows, or with reduced variance.
+`random_batch` draws rows, `mean_gradient` is over all of them, `reduced` lowers the noise of a batch's gradient (SVRG).
 """
 
 from collections.abc import Callable

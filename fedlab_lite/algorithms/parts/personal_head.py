@@ -11,9 +11,10 @@ from fedlab_lite.engine import Algorithm, Batch, ClientData, Models, Problem, Ro
 
 @dataclass(frozen=True)
 class PartialPersonalisation(Algorithm):
-    """A shared representation theta and one head w_i per client: what FedPer, FedRep and FeDEQ have in common.
+    """A representation theta and one head w_i per client: what all methods with personal heads have in common.
 
-    The state has 'theta', 'heads' (stacked) and 'new_head'. All clients started from that head, and newcomers get it.
+    The state has 'theta', 'heads' (stacked) and 'new_head', the head that newcomers get. Clients start from it, except
+    for DePRL's, which draw heads of their own by default.
     """
 
     owned: ClassVar[tuple[str, ...]] = ("heads",)
