@@ -2,6 +2,9 @@
 
 With FedReCo a client trains its head for nine epochs, then its extractor for one. With other methods that have one head
 per client it trains the head alone, for ten. What is judged after that is the code's result. Ditto has no such round.
+
+FedReCo's extractors are then fresh from local training, and those of the others are an average. To judge all at the
+same moment, `alike` gives every method the round that FedReCo has.
 """
 
 from collections.abc import Mapping
@@ -13,58 +16,66 @@ import jax
 import numpy as np
 
 from fedlab_lite.algorithms import FedReCo
+from fedlab_lite.algorithms.parts import alternate
 from fedlab_lite.engine import ClientData, History, Problem, evaluate, fit_head
 from fedlab_lite.runs import algorithm_of, measured, run_names, store
 
-WHAT = "clients_after_last_round"  # of the stored numbers: every client's accuracy
+WHAT = "clients_after_last_rounds"  # of the stored numbers: every client's accuracy, after either round
 
 
-def after_last_round(runs: Mapping[str, History], *, train: bool = False) -> dict[str, History]:
-    """The runs as if they ended with the code's last round, for the seeds that they have in common.
+def after_last_round(runs: Mapping[str, History], *, alike: bool = False, train: bool = False) -> dict[str, History]:
+    """The runs as if they ended with the code's last round.
 
     Args:
       runs: of algorithms with one head per client.
+      alike: every method has FedReCo's last round, so that all are judged after training head and extractor.
       train: compute what is not stored, which trains a run again unless its final state is stored.
 
     Returns: histories with one evaluation; none at all if something is not stored, and is not to be computed.
     """
-    seeds = tuple(seed for seed in next(iter(runs.values())).seeds if all(seed in run.seeds for run in runs.values()))
-    settings = {name: replace(run.settings, seeds=seeds) for name, run in runs.items()}
-    files = [f for name, run in runs.items() for f in run_names(replace(run, seeds=seeds))]
+    files = [file for run in runs.values() for file in run_names(run)]
     if not train and not all(store.find(name, f"{WHAT}.npz") for name in files):
         return {}
-    return {name: _ended(run, settings[name]) for name, run in runs.items()}
+    return {name: _ended(run, "alike" if alike else "code") for name, run in runs.items()}
 
 
-def _ended(run: History, settings: Any) -> History:
-    clients = measured(settings, WHAT, partial(_measure, algorithm_of(settings)))["accuracy"]
+def _ended(run: History, which: str) -> History:
+    clients = measured(run.settings, WHAT, partial(_measure, algorithm_of(run.settings)))[which]
     last = {"num_rounds": run.num_rounds + 1, "rounds": np.array([run.num_rounds + 1])}
     last |= {"metrics": {"accuracy": clients.mean(1, keepdims=True)}, "client_curves": clients[:, None]}
-    return replace(run, seeds=settings.seeds, settings=settings, diverged=(False,) * len(clients), **last)
+    return replace(run, diverged=(False,) * len(clients), **last)
 
 
 def _measure(algorithm: Any, problem: Problem, state: dict) -> dict[str, jax.Array]:
-    return {"accuracy": evaluate(problem, *tuned(algorithm, problem, state))["accuracy"]}
+    models = {"code": tuned(algorithm, problem, state), "alike": tuned(algorithm, problem, state, alike=True)}
+    return {which: evaluate(problem, *each)["accuracy"] for which, each in models.items()}
 
 
-@jax.jit
-def tuned(algorithm: Any, problem: Problem, state: dict) -> tuple[dict, dict]:
+@partial(jax.jit, static_argnames="alike")
+def tuned(algorithm: Any, problem: Problem, state: dict, *, alike: bool = False) -> tuple[dict, dict]:
     """The models after the round."""
     key = jax.random.key(0)  # of the order of rows
-    own = {name: state[name] for name in algorithm.owned}
-    update = tune_head_and_extractor if isinstance(algorithm, FedReCo) else tune_head
-    new = algorithm.for_cohort(problem, update, problem.everyone(key), own, shared=(state["theta"],))
-    return algorithm.models(problem, state | new, key)
+    own, theta = {name: state[name] for name in algorithm.owned}, state["theta"]
+    update = tune_head_and_extractor if alike or isinstance(algorithm, FedReCo) else tune_head
+    new = algorithm.for_cohort(problem, update, problem.everyone(key), own, shared=(theta,))
+    shared = {} if "representation" in new else {"representation": theta}
+    return new, shared
 
 
 def tune_head(algorithm: Any, problem: Problem, data: ClientData, key: jax.Array, own: dict, theta: dict) -> dict:
     """The last round of a client with a head of its own, on the shared extractor."""
     options = {"epochs": 10, "batch_size": algorithm.batch_size}
-    return {"heads": fit_head(problem, theta, own["heads"], data, key, algorithm.client_optimizer(), **options)}
+    return {"head": fit_head(problem, theta, own["heads"], data, key, algorithm.client_optimizer(), **options)}
 
 
 def tune_head_and_extractor(
-    algorithm: FedReCo, problem: Problem, data: ClientData, key: jax.Array, own: dict, u_0: dict
+    algorithm: Any, problem: Problem, data: ClientData, key: jax.Array, own: dict, theta: dict
 ) -> dict:
-    """The last round of a client of FedReCo, in which nothing is sent."""
-    return algorithm.local_steps(problem, data, key, own, u_0, {"epochs": 9}, {"epochs": 1})
+    """The last round of a client of FedReCo, in which nothing is sent; others start it from the shared extractor."""
+    passes = {"epochs": 9}, {"epochs": 1}
+    if isinstance(algorithm, FedReCo):
+        new = algorithm.local_steps(problem, data, key, own, theta, *passes)
+        return {"representation": new["thetas"], "head": new["heads"]}
+    for_head, for_body = passes
+    u, v = alternate(algorithm, problem, data, key, own["heads"], theta, for_head=for_head, for_body=for_body)
+    return {"representation": u, "head": v}

@@ -66,8 +66,8 @@ def decide(
 def _deciding(against: list[Comparison], unsure: list[Comparison], found: tuple[Comparison, ...]) -> Comparison:
     """The comparison that the reason names.
 
-    It is the one that contradicts the claim most; if none does, one that leaves the outcome open, and rather one that
-    points against the claim; or else the closest.
+    It is the one that contradicts the claim most. If none does, it is one that leaves the outcome open, and of these one
+    that points against the claim. Otherwise it is the closest.
     """
     if against:
         return min(against, key=lambda each: each.margin if math.isfinite(each.margin) else -math.inf)

@@ -31,6 +31,16 @@ def test_fedreco_trains_the_head_nine_times_and_its_extractor_once():
     np.testing.assert_allclose(own["representation"]["theta"], 0.25 * missing, rtol=1e-5)
 
 
+def test_alike_another_method_trains_its_extractor_too_from_the_shared_one():
+    """As with FedReCo without its regulariser: nine steps of the head, then one of the client's copy of theta."""
+    problem, algorithm = quadratic_problem((1.0, 5.0), (2, 2)), make_algorithm("fedrep", lr=0.25, batch_size=4)
+    own, shared = last_round.tuned(algorithm, problem, init(algorithm, problem), alike=True)
+    missing = np.array([1.0, 5.0]) * 0.75**9
+    np.testing.assert_allclose(own["head"]["w"], [1.0, 5.0] - missing, rtol=1e-5)
+    np.testing.assert_allclose(own["representation"]["theta"], 0.25 * missing, rtol=1e-5)
+    assert not shared
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "model"), [("fedpac", "mlp"), ("fedcr", "gaussian_mlp")])
 def test_the_extractor_stays(name, model):
@@ -45,7 +55,7 @@ def test_the_extractor_stays(name, model):
 
 
 @pytest.mark.slow
-def test_common_seeds_and_nothing_where_something_is_not_stored():
+def test_both_rounds_are_stored_for_the_seeds_of_each_run():
     runs = {
         "rep": Settings(algorithm="fedrep", seeds=(0, 1), **SMALL, **MODEL),
         "reco": Settings(algorithm="fedreco", seeds=(1, 2), **SMALL, **MODEL),
@@ -53,8 +63,10 @@ def test_common_seeds_and_nothing_where_something_is_not_stored():
     histories = run_all(runs)
     assert after_last_round(histories) == {}
     found = after_last_round(histories, train=True)
-    assert {name: (run.seeds, run.num_rounds) for name, run in found.items()} == {"rep": ((1,), 2), "reco": ((1,), 2)}
+    assert {name: run.seeds for name, run in found.items()} == {"rep": (0, 1), "reco": (1, 2)}
+    assert all(run.num_rounds == 2 for run in found.values())
     for run in found.values():
         np.testing.assert_allclose(run.final(), run.client_accuracy.mean(1), rtol=1e-6)
-    again = after_last_round(histories)
-    np.testing.assert_array_equal(again["reco"].client_curves, found["reco"].client_curves)
+    alike = after_last_round(histories, alike=True)  # stored with the other
+    np.testing.assert_array_equal(alike["reco"].client_curves, found["reco"].client_curves)
+    assert (alike["rep"].client_curves != found["rep"].client_curves).any()
