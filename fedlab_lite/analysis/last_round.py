@@ -31,19 +31,26 @@ def after_last_round(runs: Mapping[str, History], *, alike: bool = False, train:
       alike: every method has FedReCo's last round, so that all are judged after training head and extractor.
       train: compute what is not stored, which trains a run again unless its final state is stored.
 
-    Returns: histories with one evaluation; none at all if something is not stored, and is not to be computed.
+    Returns: histories with one evaluation, of the seeds that are stored; none at all if a run has none of them, and
+      nothing is to be computed.
     """
-    files = [file for run in runs.values() for file in run_names(run)]
-    if not train and not all(store.find(name, f"{WHAT}.npz") for name in files):
+    seeds = {name: run.seeds if train else _stored(run) for name, run in runs.items()}
+    if not all(seeds.values()):
         return {}
-    return {name: _ended(run, "alike" if alike else "code") for name, run in runs.items()}
+    return {name: _ended(run, seeds[name], "alike" if alike else "code") for name, run in runs.items()}
 
 
-def _ended(run: History, which: str) -> History:
-    clients = measured(run.settings, WHAT, partial(_measure, algorithm_of(run.settings)))[which]
+def _stored(run: History) -> tuple[int, ...]:
+    names = zip(run.seeds, run_names(run), strict=True)
+    return tuple(seed for seed, name in names if store.find(name, f"{WHAT}.npz"))
+
+
+def _ended(run: History, seeds: tuple[int, ...], which: str) -> History:
+    settings = replace(run.settings, seeds=seeds)
+    clients = measured(settings, WHAT, partial(_measure, algorithm_of(settings)))[which]
     last = {"num_rounds": run.num_rounds + 1, "rounds": np.array([run.num_rounds + 1])}
     last |= {"metrics": {"accuracy": clients.mean(1, keepdims=True)}, "client_curves": clients[:, None]}
-    return replace(run, diverged=(False,) * len(clients), **last)
+    return replace(run, seeds=seeds, settings=settings, diverged=(False,) * len(clients), **last)
 
 
 def _measure(algorithm: Any, problem: Problem, state: dict) -> dict[str, jax.Array]:

@@ -1,5 +1,7 @@
 """The last round of FedReCo's code: heads alone for most methods, by hand; and what is stored of it."""
 
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -55,13 +57,17 @@ def test_the_extractor_stays(name, model):
 
 
 @pytest.mark.slow
-def test_both_rounds_are_stored_for_the_seeds_of_each_run():
+def test_both_rounds_are_stored_seed_by_seed():
     runs = {
         "rep": Settings(algorithm="fedrep", seeds=(0, 1), **SMALL, **MODEL),
         "reco": Settings(algorithm="fedreco", seeds=(1, 2), **SMALL, **MODEL),
     }
     histories = run_all(runs)
     assert after_last_round(histories) == {}
+    after_last_round(run_all({"reco": replace(runs["reco"], seeds=(2,))}), train=True)
+    assert after_last_round(histories) == {}  # nothing of "rep" yet
+    after_last_round({"rep": histories["rep"]}, train=True)
+    assert {name: run.seeds for name, run in after_last_round(histories).items()} == {"rep": (0, 1), "reco": (2,)}
     found = after_last_round(histories, train=True)
     assert {name: run.seeds for name, run in found.items()} == {"rep": (0, 1), "reco": (1, 2)}
     assert all(run.num_rounds == 2 for run in found.values())
