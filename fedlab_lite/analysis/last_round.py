@@ -50,7 +50,8 @@ def _ended(run: History, seeds: tuple[int, ...], which: str) -> History:
     clients = measured(settings, WHAT, partial(_measure, algorithm_of(settings)))[which]
     last = {"num_rounds": run.num_rounds + 1, "rounds": np.array([run.num_rounds + 1])}
     last |= {"metrics": {"accuracy": clients.mean(1, keepdims=True)}, "client_curves": clients[:, None]}
-    return replace(run, seeds=seeds, settings=settings, diverged=(False,) * len(clients), **last)
+    diverged = tuple(run.diverged[run.seeds.index(seed)] for seed in seeds)
+    return replace(run, seeds=seeds, settings=settings, diverged=diverged, **last)
 
 
 def _measure(algorithm: Any, problem: Problem, state: dict) -> dict[str, jax.Array]:

@@ -39,7 +39,7 @@ def rounds_to(run: History, metric: str, target: float, *, above: bool = True) -
             last = reached[0]
             before = max(last - 1, 0)
             step = values[last] - values[before]
-            share = (sign * target - values[before]) / step if step > 0 else 1.0  # not from an infinite loss
+            share = (sign * target - values[before]) / step if 0 < step < np.inf else 1.0
             found[seed] = run.rounds[before] + share * (run.rounds[last] - run.rounds[before])
     return found
 

@@ -66,7 +66,7 @@ def decide(
 def _deciding(against: list[Comparison], unsure: list[Comparison], found: tuple[Comparison, ...]) -> Comparison:
     """The comparison that the reason names.
 
-    It is the one that contradicts the claim most. If none does, it is one that leaves the outcome open, and of these one
+    It is the one that contradicts the claim most. If none does, it is one that leaves the outcome open, if possible one
     that points against the claim. Otherwise it is the closest.
     """
     if against:

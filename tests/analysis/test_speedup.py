@@ -25,6 +25,7 @@ RING = {"algorithm": "deprl", "graph": "ring", "model_options": {"width": 8}, "d
         ([0.0, 0.2, 0.6], 0.7, True, np.nan),
         ([4.0, 2.0, 1.0], 3.0, False, 0.5),
         ([4.0, np.nan, np.nan], 3.0, False, np.nan),
+        ([np.inf, 2.0, 1.0], 3.0, False, 1.0),  # nothing is known of the way there
     ],
 )
 def test_rounds_to(curve, target, above, rounds):
@@ -53,6 +54,8 @@ def test_a_round_is_the_slowest_workers_steps_and_a_message_to_each_neighbour():
     assert speedup.local_steps(settings) == 3 * 3  # 23 rows by 10, two passes for the head, one for the body
     single = replace(settings, algorithm_options={"batch_size": 10, "head_steps": 2, "steps": 1})
     assert speedup.local_steps(single) == 3
+    one_step = replace(settings, algorithm="dpsgd", algorithm_options={"batch_size": 10})
+    assert speedup.local_steps(one_step) == 1  # as printed: one batch, then mixing
     ours = run(settings)
     computing, sending = speedup.seconds_a_round(settings, ours, step_seconds=0.5, bandwidth=1000.0)
     assert computing == 4.5

@@ -340,6 +340,7 @@ def test_a_budget_counts_forward_and_backward(problem):
         ({"keep": (31,)}, "keep = .31,.: numbers of evaluations, from 1 to max_iter = 30"),
         ({"gradient": "shine"}, "gradient='shine' needs the inverse of solver='broyden', not 'anderson'"),
         ({"tau": 0.5}, "tau = 0.5 relaxes 'fixed_point', 'phantom'.* none of them is used here"),
+        ({"tau": 0.5, "gradient": "one_step", "backward_solver": "fixed_point"}, "none of them is used here"),
         ({"tau": 2.0, "solver": "fixed_point"}, "tau = 2.0: a relaxation lies between 0 and 2"),
         ({"tau": 1.0, "gradient": "reversible"}, "need a tau between 0 and 2 that is not 1"),
         ({"tau": 0.8, "gradient": "reversible", "max_iter": 40}, "cannot be reversed in float64.* max_iter <= 39"),
@@ -384,3 +385,5 @@ def test_a_backward_solver_that_does_not_converge_says_so():
         probe(backward_solver="anderso")
     with pytest.raises(InputError, match="backward_tol must be of type float"):
         probe(backward_tol=-1.0)
+    with pytest.raises(InputError, match="backward_max_iter = 0"):
+        probe(backward_solver="gmres", backward_max_iter=0)

@@ -61,6 +61,8 @@ def test_a_broken_model_has_no_accuracy():
     assert np.isnan(BROKEN.values("accuracy")).tolist() == [[False, False, False], [False, False, True]]
     assert BROKEN.values("accuracy").dtype == BROKEN.metrics["accuracy"].dtype
     assert np.isnan(BROKEN.final(last=1)).tolist() == [False, True]
+    with pytest.raises(InputError, match="last must be of type int, at least 1, got 0"):
+        BROKEN.final(last=0)
     ax = BROKEN.plot()
     assert np.isnan(ax.lines[0].get_ydata()).tolist() == [False, False, True]
     plt.close(ax.figure)

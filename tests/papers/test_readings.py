@@ -16,6 +16,24 @@ def test_one_seed_that_points_further_against_a_claim_is_no_way_out():
     assert kindest({"a": clear, "b": within}).outcome == "undecided"
 
 
+def test_of_two_readings_that_are_alike_the_one_whose_worst_comparison_is_better_is_told():
+    far, near = (
+        [Comparison("a", gap, obstacle="one seed"), Comparison("b", 1.0, obstacle="x")] for gap in (-9.0, -2.0)
+    )
+    readings = {"far": decide(far), "not run": decide([]), "near": decide(near)}
+    assert kindest(readings).reason.endswith("read as near (3 of 3 readings)")
+
+
+def test_of_what_leaves_a_claim_open_the_reason_names_what_points_against_it():
+    found = decide(
+        [
+            Comparison("near zero", 0.01, error=1.0, freedom=2.0, n=3),
+            Comparison("falls", -2.0, error=1.0, freedom=2.0, n=3),
+        ]
+    )
+    assert (found.outcome, found.reason.partition(":")[0]) == ("undecided", "falls")
+
+
 def test_what_agrees_passes_a_bar_that_rises_with_the_number_of_readings():
     near, far = (decide([Comparison("a", 1.0, error=error, freedom=50.0, n=3)]) for error in (0.4, 0.1))
     assert near.outcome == far.outcome == "agrees"

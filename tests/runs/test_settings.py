@@ -33,6 +33,7 @@ def test_equal_settings_have_one_spelling():
     b = Settings(algorithm_options=(("batch_size", 2), ("lr", 1.0)), alpha=1.0)
     assert a == b
     assert a.canonical() == b.canonical()
+    assert Settings(num_edges=7, edge_probability=0.5) == Settings()  # of a graph that there is not
 
 
 @pytest.mark.parametrize(

@@ -208,6 +208,7 @@ def test_shown_where_the_data_are_not(monkeypatch):
         ({"lr": (0.1, 1.0)}, {"batch": 0}, "batch must be of type int, at least 1, got 0"),
         ({"lr": (0.1, 1.0)}, {"seed": -1}, "seed must be of type int, at least 0, got -1"),
         ({"lr": (0.1, 1.0)}, {"batch": 2, "metric": "acuracy"}, "no metric 'acuracy"),
+        ({"lr": (0.1, 1.0)}, {"metric": "loss"}, "of a loss less is better"),
     ],
 )
 def test_bad_input(spaces, options, message):
