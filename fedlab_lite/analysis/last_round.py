@@ -31,8 +31,8 @@ def after_last_round(runs: Mapping[str, History], *, alike: bool = False, train:
       alike: every method has FedReCo's last round, so that all are judged after training head and extractor.
       train: compute what is not stored, which trains a run again unless its final state is stored.
 
-    Returns: histories with one evaluation, of the seeds that are stored; none at all if a run has none of them, and
-      nothing is to be computed.
+    Returns: histories with one evaluation, of the seeds that are stored. There are none at all if a run has none of
+      its seeds stored, and nothing is to be computed.
     """
     seeds = {name: run.seeds if train else _stored(run) for name, run in runs.items()}
     if not all(seeds.values()):
