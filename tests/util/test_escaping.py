@@ -28,7 +28,7 @@ HOSTILE = (
     "\x1b[2J\x1b]0;t\x07 \u202e \x9b",
     "\n\n# heading\n\n<!-- result:end -->\n",
 )
-KEPT = ("paper", "item", "preset", "outcome", "word", "shown")  # names of files, and words from a list
+KEPT = ("paper", "item", "preset", "outcome", "word", "scope", "shown")  # names of files, and words from a list
 
 
 def poisoned(value, poison):
