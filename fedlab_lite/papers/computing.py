@@ -62,11 +62,11 @@ def show_floors(args: argparse.Namespace, console: Any) -> None:
     if args.write:
         setup(devices=1)  # sizes of clients that devices send each other could not be followed
         say(floors.write(items))
-    units = ("trajectories", "PFLOP", "padding", "steps", f"minutes at {args.tflops:g} TFLOP/s")
+    units = ("trajectories", "PFLOP", "padding", "steps", "TB", "GB at once", f"minutes at {args.tflops:g} TFLOP/s")
     table = Table("notebook at paper", *units)
     for item in items:
         if floor := floors.stored(item):
-            numbers = (floor.pflop, floor.padding, floor.steps, floor.minutes(args.tflops))
+            numbers = (*floor[2:], floor.minutes(args.tflops))
             table.add_row(str(item), str(floor.trajectories), *(f"{number:,.3g}" for number in numbers))
     console.print(table)
     if old := [str(item) for item in items if not floors.fresh(item)]:

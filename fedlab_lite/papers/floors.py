@@ -29,6 +29,8 @@ class Floor(NamedTuple):
     pflop: float  # 10^15 operations in matrix products
     padding: float  # operations executed over those that count
     steps: float  # iterations of innermost loops, one after the other, if all trajectories run one after the other
+    terabytes: float  # 10^12 bytes of the products' operands and results
+    memory: float  # 10^9 bytes of intermediate results at the peak, of the run that takes most; an upper bound
 
     def minutes(self, tflops: float = TFLOPS) -> float:
         """The minutes that the products take at so many TFLOP/s."""
@@ -55,7 +57,7 @@ def count(item: Item) -> Floor | None:
     for settings in runs.values():
         total = total.then(_floor(_alike(settings)).times(len(settings.seeds)))
         trajectories += len(settings.seeds)
-    numbers = [total.flops / 1e15, total.flops / total.useful, total.steps]
+    numbers = [total.flops / 1e15, total.flops / total.useful, total.steps, total.bytes / 1e12, total.memory / 1e9]
     return Floor(_hash(runs), trajectories, *(float(f"{number:.3g}") for number in numbers))
 
 

@@ -73,6 +73,8 @@ def test_counted_written_and_read(monkeypatch, tmp_path):
     assert found.trajectories == 3
     assert found.pflop == pytest.approx(3 * floor(SMALL).flops / 1e15, rel=0.01)
     assert found.minutes(20) == pytest.approx(found.pflop / 20 / 60 * 1000)
+    assert found.terabytes == pytest.approx(3 * floor(SMALL).bytes / 1e12, rel=0.01)
+    assert found.memory == pytest.approx(floor(SMALL).memory / 1e9, rel=0.01)  # seeds one after the other
     monkeypatch.setattr(presets, "settings", lambda *_, **__: {"a": replace(SMALL, num_rounds=9)})
     assert floors.stored(item) is None  # of other settings
 
