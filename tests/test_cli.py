@@ -97,7 +97,8 @@ def test_list(capsys):
         ("datasets", DATASETS, "Characters 0-9 A-Z a-z"),
     ],
 )
-def test_list_shows_what_settings_can_name(register, names, words, capsys):
+def test_list_shows_what_settings_can_name(register, names, words, capsys, monkeypatch, tmp_path):
+    monkeypatch.setenv("FEDLAB_DATA", str(tmp_path))  # without data of one's own
     assert main(["list", register]) == 0
     out = capsys.readouterr().out
     rows = [line.split("│")[1].strip() for line in out.splitlines() if line.startswith("│")]
