@@ -80,10 +80,9 @@ def tune_head_and_extractor(
     algorithm: Any, problem: Problem, data: ClientData, key: jax.Array, own: dict, theta: dict
 ) -> dict:
     """The last round of a client of FedReCo, in which nothing is sent; others start it from the shared extractor."""
-    passes = {"epochs": 9}, {"epochs": 1}
+    for_head, for_body = {"epochs": 9}, {"epochs": 1}
     if isinstance(algorithm, FedReCo):
-        new = algorithm.local_steps(problem, data, key, own, theta, *passes)
+        new = algorithm.local_steps(problem, data, key, own, theta, for_head, for_body)
         return {"representation": new["thetas"], "head": new["heads"]}
-    for_head, for_body = passes
     u, v = alternate(algorithm, problem, data, key, own["heads"], theta, for_head=for_head, for_body=for_body)
     return {"representation": u, "head": v}

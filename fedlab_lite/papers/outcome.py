@@ -139,8 +139,8 @@ def kindest(readings: Mapping[str, Verdict]) -> Verdict:
 
     def place(found: Verdict) -> tuple[float, ...]:
         unknown = any(each.fact is None and not math.isfinite(each.error) for each in found.comparisons)
-        last = found.outcome == "undecided" and unknown and _worst(found) < least
         worst = _worst(found)
+        last = found.outcome == "undecided" and unknown and worst < least
         return order.index("" if last else found.outcome), -_as_claimed(found), -worst if worst < math.inf else worst
 
     name, best = min(readings.items(), key=lambda each: place(each[1]))

@@ -7,6 +7,7 @@ table, the columns of the same data count, or of those that the data stand for.
 
 import itertools
 from collections.abc import Iterable, Mapping
+from functools import cache
 
 import numpy as np
 
@@ -64,15 +65,15 @@ def in_words(
 
 def checked(item: Item, here: Accuracies, printed: Iterable[Mapping], moment: str = "") -> dict[str, tuple[int, str]]:
     """As `order`, for the printed table of one item."""
-    table, found = by_method(printed), {}
+    all_data, found = by_method(printed), {}
     own, when = item.paper.removeprefix("fl_"), f" {MOMENTS[moment]}" if moment else ""
     for data, methods in here.items():
         found[data] = 0, ""
+        columns = columns_on(item, {column for values in all_data.values() for column in values}, data)
+        table = {m: {each: row[each] for each in columns if each in row} for m, row in all_data.items()}
         rivals = [method for method in table if method in methods and not method.startswith(own)]
         for better, worse in itertools.permutations(rivals, 2):
-            columns = columns_on(item, table[better].keys() & table[worse].keys(), data)
-            gaps = [table[better][column] - table[worse][column] for column in columns]
-            ours = [methods[better][each] - methods[worse][each] for each in methods[better] if each in methods[worse]]
+            gaps, ours = (_gaps(each[better], each[worse]) for each in (table, methods))
             if not (gaps and ours and min(gaps) > 0 and np.mean(gaps) >= APART):
                 continue
             pairs, said = found[data]
@@ -90,10 +91,24 @@ def columns_on(item: Item, columns: Iterable[str], data: str) -> list[str]:
     >>> columns_on(Item("deprl", "tab01_accuracy"), ["cifar10_ring_0.3", "harbox_ring_0.3"], "motion")
     ['harbox_ring_0.3']
     """
-    wanted = presets.load(item.paper).get("stands_for", {}).get(data, data)
-    runs = {name.rpartition("/")[0]: run.dataset for name, run in presets.settings(*item, "paper").items()}
-    named = {column: f"{column.replace('/', '_')}_".startswith(f"{wanted}_") for column in columns}
-    return sorted(column for column in named if (runs[column] == wanted if column in runs else named[column]))
+    wanted, known = stands_for(item, data), _data_of_columns(item)
+
+    def same(column: str) -> bool:
+        named = f"{column.replace('/', '_')}_".startswith(f"{wanted}_")
+        return known[column] == wanted if column in known else named
+
+    return sorted(filter(same, columns))
+
+
+def stands_for(item: Item, data: str) -> str:
+    """The paper's data set in whose place these data are; the same if they are the paper's own."""
+    return presets.load(item.paper).get("stands_for", {}).get(data, data)
+
+
+@cache
+def _data_of_columns(item: Item) -> dict[str, str]:
+    """The data set of each column of runs at the paper's settings."""
+    return {name.rpartition("/")[0]: run.dataset for name, run in presets.settings(*item, "paper").items()}
 
 
 def of_runs(histories: Mapping[str, History], moment: str = "") -> Accuracies:
@@ -132,3 +147,7 @@ def by_method(rows: Iterable[Mapping]) -> dict[str, dict[str, float]]:
             column, _, method = row["name"].removesuffix("/accuracy").rpartition("/")
             found.setdefault(method, {})[column] = row["value"]
     return found
+
+
+def _gaps(one: Mapping[str, float], other: Mapping[str, float]) -> list[float]:
+    return [one[column] - other[column] for column in one if column in other]

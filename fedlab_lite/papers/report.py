@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from fedlab_lite.papers import floors, notebooks, results
+from fedlab_lite.papers import floors, notebooks, regime, results
 from fedlab_lite.papers import presets as papers
 from fedlab_lite.papers.first_cells import changes, verdict_of
 from fedlab_lite.papers.names import MOMENTS, plain_key, plain_name
@@ -179,7 +179,7 @@ def page(paper: str, found: Mapping[Item, Result]) -> str:
         lines += [f"## {where}: {what}", "", claim_of(item), "", f"{verdict_of(result)}.", ""]
         if result:
             lines += [f"![{where}]({item.stem}.png)", "", f"*{caption(item)}*", ""]
-            rivals = "; ".join(said.partition("order: ")[2] or said for said in result.get("rivals", ()))
+            rivals = "; ".join(said.removeprefix(regime.OTHERWISE) for said in result.get("rivals", ()))
             lines += [*_beside(result), *([markdown(f"The order of rivals: {rivals}."), ""] if rivals else [])]
             lines += [*_numbers_table(result), *_distance(result), *_made(item, result)]
             same = sorted(title(each)[0] for items in shared if item in items for each in items - {item})

@@ -142,7 +142,6 @@ def judge(
     scope = scope_of(item, preset, verdict, runs)
     if preset == "quick" or scope == "counted":
         return verdict, dict(also), scope
-    stands_for = presets.load(item.paper).get("stands_for", {})
     longest: dict[str, int] = {}  # rounds of the paper, by data; '': the most
     for run in _paper(item):
         for data in (run.dataset, ""):
@@ -154,7 +153,7 @@ def judge(
         return regime.order(item, preset, histories, rows, moment)
 
     def checked(each: Comparison) -> Comparison:
-        left = longest.get(stands_for.get(each.data, each.data), longest.get("", 0)) - each.rounds
+        left = longest.get(regime.stands_for(item, each.data), longest.get("", 0)) - each.rounds
         _, wrong = rivals(each.moment).get(each.data, (0, "")) if each.rivals else (0, "")
         return replace(each, obstacle=each.obstacle or wrong).after(max(left, 0))
 

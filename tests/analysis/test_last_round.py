@@ -76,3 +76,5 @@ def test_both_rounds_are_stored_seed_by_seed():
     alike = after_last_round(histories, alike=True)  # stored with the other
     np.testing.assert_array_equal(alike["reco"].client_curves, found["reco"].client_curves)
     assert (alike["rep"].client_curves != found["rep"].client_curves).any()
+    broken = replace(histories["rep"], diverged=(False, True))
+    assert after_last_round({"rep": broken})["rep"].diverged == (False, True)
