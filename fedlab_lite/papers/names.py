@@ -9,12 +9,15 @@ WORDS = {  # of the parts of a key
     **{"femnist": "FEMNIST", "harbox": "HARBox", "shakespeare": "Shakespeare", "motion": "motion", "digits": "digits"},
     **{"ring": "ring", "random": "random graph", "complete": "complete graph", "star": "star", "iid": "iid"},
     **{"1class": "1 class", "2class": "2 classes", "cnn": "CNN", "conv": "with convolutions", "mnist": ""},
-    **{"rho": "ρ =", "nu": "ν =", "pi": "π =", "01": "0.1", "03": "0.3", "05": "0.5", "dirichlet": "Dirichlet"},
+    **{"rho": "ρ =", "nu": "ν =", "pi": "π =", "gain": "K_d =", "dirichlet": "Dirichlet"},
+    **{"01": "0.1", "03": "0.3", "05": "0.5"},
     **{"fedf": "FedF-ADMM", "admm": "", "cmfd": "CMFD", "deq": "DEQ", "mlp": "MLP", "resnet": "ResNet"},
     **{"own": "own start", "noisy": "larger duals"},
     **{"personal": "personal epochs", "shared": "shared epochs", "unseen": "new clients", "weak": "weak clients (%)"},
 }
-RUNS = {"random": "random", "shared": "shared θ", "own": "own θ"}  # of keys that name a run, not a part of a column
+RUNS = {  # of keys that name a run, not a part of a column
+    **{"random": "random", "shared": "shared θ", "own": "own θ", "eta of T": "η chosen for T", "one eta": "one η"},
+}
 METRICS = {
     **{"times_smaller": "times smaller", "size_reduction_percent": "parameters saved (%)"},
     **{"cohort_size": "clients per round", "classes_per_client": "classes per client", "by_label": "by label"},
@@ -32,6 +35,7 @@ METRICS = {
     **{"largest_increase": "largest increase", "resnet_to_deq_1": "ResNet to the level of the DEQ"},
     **{"to_accuracy": "to an accuracy", "fedreco_vr": "FedReCo, variance reduction", "one_step": "one step"},
     **{"fixed_point": "fixed point", "mb": "MB", "kl": "KL divergence"},
+    **{"shared_samples": "shared samples", "gamma_1": "Γ₁", "gamma_2": "Γ₂", "gamma_3": "Γ₃"},
     **{"accuracy_difference": "DEQ-MLP's accuracy minus MLP's (points)"},
 }
 MOMENTS = {"mixed": "after mixing", "trained": "after local training"}  # of a round, at which a method is judged

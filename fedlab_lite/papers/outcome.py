@@ -29,6 +29,7 @@ class Verdict:
     like: str = "claimed"  # the word in "3 of 4 as claimed"
     level: float = LEVEL  # below which an adjusted p value must lie for what is as claimed
     readings: Mapping[str, "Verdict"] = field(default_factory=dict)
+    read_as: str = ""  # the name of the reading that is told
 
     def _repr_markdown_(self) -> str:
         return f"**{self.outcome}**: {markdown(self.reason)}"
@@ -145,10 +146,10 @@ def kindest(readings: Mapping[str, Verdict]) -> Verdict:
 
     name, best = min(readings.items(), key=lambda each: place(each[1]))
     if len(readings) == 1:
-        return replace(best, readings=readings)
+        return replace(best, readings=readings, read_as=name)
     alike = sum(each.outcome == best.outcome for each in readings.values())
     reason = shortened(f"{best.reason}; read as {name} ({alike} of {len(readings)} readings)")
-    return replace(best, reason=reason, readings=readings)
+    return replace(best, reason=reason, readings=readings, read_as=name)
 
 
 def _worst(found: Verdict) -> float:

@@ -215,6 +215,16 @@ def is_share(metric: str) -> bool:
     return metric.startswith("accuracy")
 
 
+def lacking(values: Any, each: str = "seed") -> str:
+    """What lacks among values by seed, in words; empty if all are finite numbers.
+
+    >>> lacking([0.5, np.nan, np.inf])
+    'no value for 2 of 3 seeds'
+    """
+    lost = int(np.sum(~np.isfinite(np.asarray(values, float))))
+    return f"no value for {lost} of {len(values)} {each}s" if lost else "" if len(values) else f"no {each}s"
+
+
 def finite(values: Any) -> bool:
     if isinstance(values, str | bool):
         return True

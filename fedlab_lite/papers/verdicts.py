@@ -94,8 +94,8 @@ def observed(
         said += f" (95 % interval: {100 * low:.0f} to {100 * high:.0f} %)"
         return decide([Comparison(name, hits / values.size, chance=chance, said=said, **about)], cause=cause)
     values = values.astype(float).ravel()
-    if not len(values) or not statistics.finite(values):
-        about["obstacle"] = f"{name}: not a number" if len(values) else f"{name}: no {each}s"
+    if lost := statistics.lacking(values, each):
+        about["obstacle"] = f"{name}: {lost}"
         return decide([Comparison(name, math.nan, **about)])
     if along is not None and len(along[0]):
         about |= statistics.movement(statistics.quarters(*along, int(along[0][-1]))) | {"rounds": int(along[0][-1])}
@@ -207,8 +207,8 @@ def _pair(histories, names, metric, by, higher, last, moment) -> Comparison:
     runs = [statistics.with_seeds(run, common) for run in runs]
     left, right = (run.final(each, last) for run, each in zip(runs, metrics, strict=True))
     values = scale * (left - right)
-    if not statistics.finite(values):
-        return Comparison(name, math.nan, obstacle=f"{name}: not a number", **about)
+    if lost := statistics.lacking(values):
+        return Comparison(name, math.nan, obstacle=f"{name}: {lost}", **about)
     measured = [(run.rounds, run.metrics[each], run.num_rounds) for run, each in zip(runs, metrics, strict=True)]
     ours, theirs = (statistics.quarters(*each) for each in measured)
     about |= statistics.movement(scale * (ours - theirs)) | {"n": len(common)}

@@ -21,7 +21,9 @@ def test_of_two_readings_that_are_alike_the_one_whose_worst_comparison_is_better
         [Comparison("a", gap, obstacle="one seed"), Comparison("b", 1.0, obstacle="x")] for gap in (-9.0, -2.0)
     )
     readings = {"far": decide(far), "not run": decide([]), "near": decide(near)}
-    assert kindest(readings).reason.endswith("read as near (3 of 3 readings)")
+    told = kindest(readings)
+    assert told.reason.endswith(f"read as {told.read_as} (3 of 3 readings)")
+    assert told.read_as == "near"
 
 
 def test_of_what_leaves_a_claim_open_the_reason_names_what_points_against_it():
@@ -39,6 +41,7 @@ def test_what_agrees_passes_a_bar_that_rises_with_the_number_of_readings():
     assert near.outcome == far.outcome == "agrees"
     only = kindest({"only": near})
     assert (only.outcome, only.reason, list(only.readings)) == ("agrees", near.reason, ["only"])
+    assert only.read_as == "only"
     both = kindest({"one": near, "other": near})  # p is 0.016
     assert both.outcome == "agrees"
     four = kindest(dict.fromkeys("abcd", near))

@@ -152,7 +152,7 @@ FLAT, NANS = np.full((3, 41), 0.7), np.full((3, 41), math.nan)
         (
             made([0.7] * 3, metrics={"accuracy": FLAT, "accuracy_gap": NANS}),
             "accuracy_gap",
-            "in gap between clients: not",
+            "in gap between clients: no value for 3 of 3 seeds",
         ),
         (made([0.7] * 3, metrics={"accuracy": FLAT}), "loss", "loss of b was not measured"),
     ],
