@@ -43,6 +43,7 @@ class DisPFL(Decentralised):
     """
 
     epochs: int = ranged(5, 1)  # passes over the client's rows per round
+    steps: int | None = ranged(None, 1)  # random batches per round, in place of passes; None: `epochs`
     density: float = ranged(0.5, 0, 1, above=True, static=True)  # share of the numbers that a mask keeps
     horizon: int = ranged(500, 1)  # T, rounds until masks stay fixed
     regrow: str = one_of("gradient", "random")  # what joins: largest gradients of one batch; or as in its scripts
@@ -118,7 +119,8 @@ class DisPFL(Decentralised):
         def under_mask(params: dict) -> dict:
             return jax.tree.map(jnp.multiply, problem.project(params), mask)
 
-        params = self.train(problem.loss, params, data, train_key, epochs=self.epochs, project=under_mask)
+        passes = {"epochs": self.epochs} if self.steps is None else {"steps": self.steps}
+        params = self.train(problem.loss, params, data, train_key, project=under_mask, **passes)
         if self.regrow == "gradient":
             batch = random_batch(data, batch_key, self.batch_size)
             gradient = jax.grad(lambda params: problem.loss(params, batch)[0])(params)

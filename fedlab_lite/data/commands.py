@@ -65,7 +65,8 @@ def data_fetch(args: argparse.Namespace) -> None:
 
 
 def data_check(args: argparse.Namespace) -> None:
-    pool = npz.read(Path(args.name) if args.name.endswith(".npz") else npz.own_file(args.name))
+    file = Path(args.name) if args.name.endswith(".npz") else npz.own_file(args.name)
+    pool = npz.read(file, which.published(file.stem))
     x = pool.x_train
     _show(args.name, pool)
     if pool.feature_names:

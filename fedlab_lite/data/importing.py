@@ -102,6 +102,11 @@ def import_data(
     parts = zip(PARTS, (~is_test, is_test), strict=True)
     arrays |= {f"{kind}_{part}": column[rows] for part, rows in parts for kind, column in columns.items()}
     pool = npz.pool_of(arrays, [], output)
+    if (known := which.published(output.stem)) and pool.num_classes != known:
+        raise InputError(
+            f"{output.stem} is the name of a published data set with {known} classes, and this one has "
+            f"{pool.num_classes}; choose another --output, such as my_{output.name}"
+        )
     buffer = io.BytesIO()
     np.savez_compressed(buffer, **arrays)
     write_atomic(output, buffer.getvalue())

@@ -73,9 +73,12 @@ def kind_of(dataset: str) -> str:
 def load(dataset: str) -> Pool:
     """Load a whole data set that is not embedded; a user's file of a published name must have its labels."""
     name = split(dataset)[1]
-    if kind_of(dataset) == "official":
-        return sources.load(name)
-    return npz.read(npz.own_file(name), sources.SOURCES[name].num_classes if name in sources.SOURCES else None)
+    return sources.load(name) if kind_of(dataset) == "official" else npz.read(npz.own_file(name), published(name))
+
+
+def published(name: str) -> int | None:
+    """The number of classes of the published data set of this name; None for any other name."""
+    return sources.SOURCES[name].num_classes if name in sources.SOURCES else None
 
 
 def describe(dataset: str) -> str:

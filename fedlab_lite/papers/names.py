@@ -9,7 +9,7 @@ WORDS = {  # of the parts of a key
     **{"femnist": "FEMNIST", "harbox": "HARBox", "shakespeare": "Shakespeare", "motion": "motion", "digits": "digits"},
     **{"ring": "ring", "random": "random graph", "complete": "complete graph", "star": "star", "iid": "iid"},
     **{"1class": "1 class", "2class": "2 classes", "cnn": "CNN", "conv": "with convolutions", "mnist": ""},
-    **{"rho": "ρ =", "nu": "ν =", "pi": "π =", "gain": "K_d =", "dirichlet": "Dirichlet"},
+    **{"rho": "ρ =", "nu": "ν =", "pi": "π =", "dirichlet": "Dirichlet"},
     **{"01": "0.1", "03": "0.3", "05": "0.5"},
     **{"fedf": "FedF-ADMM", "admm": "", "cmfd": "CMFD", "deq": "DEQ", "mlp": "MLP", "resnet": "ResNet"},
     **{"own": "own start", "noisy": "larger duals"},

@@ -122,7 +122,7 @@ def kindest(readings: Mapping[str, Verdict]) -> Verdict:
     The more readings are tried, the more likely one of them agrees by chance. So a comparison is as claimed only if its
     p value lies below `LEVEL` over the number of readings. Of two readings with the same outcome, that one is told
     which has more comparisons as claimed, or else whose worst comparison is better. A reading of one seed comes last if
-    it points further against the claim than one that differs.
+    it points further against the claim than one that differs. So does a reading whose method learns nothing.
 
     Args:
       readings: what was tried -> its verdict: "words", "reference code", "proof", ...
@@ -141,14 +141,17 @@ def kindest(readings: Mapping[str, Verdict]) -> Verdict:
     def place(found: Verdict) -> tuple[float, ...]:
         unknown = any(each.fact is None and not math.isfinite(each.error) for each in found.comparisons)
         worst = _worst(found)
-        last = found.outcome == "undecided" and unknown and worst < least
+        idle = any(not each.learnt for each in found.comparisons)
+        last = found.outcome == "undecided" and (idle or (unknown and worst < least))
         return order.index("" if last else found.outcome), -_as_claimed(found), -worst if worst < math.inf else worst
 
     name, best = min(readings.items(), key=lambda each: place(each[1]))
     if len(readings) == 1:
         return replace(best, readings=readings, read_as=name)
     alike = sum(each.outcome == best.outcome for each in readings.values())
-    reason = shortened(f"{best.reason}; read as {name} ({alike} of {len(readings)} readings)")
+    read = f"{best.reason}; read as {name}"
+    full = f"{read} ({alike} of {len(readings)} readings)"
+    reason = shortened(full if len(full.split()) <= WORDS else read)
     return replace(best, reason=reason, readings=readings, read_as=name)
 
 

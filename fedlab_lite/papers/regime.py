@@ -2,12 +2,15 @@
 
 Where they do not, the data or their size are another regime, and a comparison of two methods there says little of the
 paper. Each item is held against its own printed table, and against those that the paper's TOML names as `rivals`. Of a
-table, the columns of the same data count, or of those that the data stand for.
+table, the columns of the same data count, or of those that the data stand for. Where some of these have the same
+partition, the others do not count. Runs of one data set that is divided in two ways are checked apart.
 """
 
 import itertools
-from collections.abc import Iterable, Mapping
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
+from typing import Any
 
 import numpy as np
 
@@ -15,21 +18,25 @@ from fedlab_lite.engine import History
 from fedlab_lite.papers import presets
 from fedlab_lite.papers.names import MOMENTS, plain_name
 from fedlab_lite.papers.presets import Item
-from fedlab_lite.papers.statistics import Comparison, metric_at
+from fedlab_lite.papers.statistics import Comparison, mean_error, metric_at
+from fedlab_lite.plots import division
+from fedlab_lite.runs import Settings
 from fedlab_lite.util import files
 
 APART = 5.0  # points; rivals this far apart in print should come out in the same order here
 OTHERWISE = "rivals are not in the paper's order: "
-Accuracies = dict[str, dict[str, dict[str, float]]]  # data set -> method -> column -> percent
+Division = tuple[str, str]  # a data set and its partition
+Found = dict[Division, tuple[int, str]]  # the number of pairs that were checked, and what is wrong
+Accuracies = dict[Division, dict[str, dict[str, tuple[float, float]]]]  # method -> column -> percent and its error
 
 
 def order(
     item: Item, preset: str, histories: Mapping[str, History], printed: Iterable[Mapping], moment: str = ""
-) -> dict[str, tuple[int, str]]:
-    """By data set: the number of pairs of rivals whose order was checked, and a sentence if one pair is reversed.
+) -> Found:
+    """The number of pairs of rivals whose order was checked, and a sentence if one pair is reversed, by federation.
 
     A pair counts if one is ahead in every printed column, by `APART` points on average. It is reversed if that one is
-    behind here by more than one point.
+    behind here by more than one point and two standard errors; of one seed, by more than `APART`.
 
     Args:
       moment: at which decentralised rivals are judged, 'mixed' or 'trained'; '': each at its own.
@@ -40,9 +47,9 @@ def order(
         if stem != item.stem:
             table = Item(item.paper, stem)
             for each in (here, of_result(table, preset, moment)):
-                for data, (pairs, said) in checked(table, each, presets.published(*table), moment).items():
-                    if data in found:
-                        found[data] = max(found[data][0], pairs), found[data][1] or said
+                for key, (pairs, said) in checked(table, each, presets.published(*table), moment).items():
+                    if key in found:
+                        found[key] = max(found[key][0], pairs), found[key][1] or said
     return found
 
 
@@ -53,51 +60,61 @@ def in_words(
     printed: Iterable[Mapping],
     comparisons: Iterable[Comparison],
 ) -> list[str]:
-    """What `order` finds at the moment of these comparisons, in a sentence per data set; nothing at `quick`."""
+    """What `order` finds at the moment of these comparisons: what is wrong, and how many pairs of a data set stand."""
     if preset == "quick":
         return []
-    moment, result = next((each.moment for each in comparisons if each.moment), ""), []
-    for data, (pairs, said) in order(item, preset, histories, printed, moment).items():
+    moment = next((each.moment for each in comparisons if each.moment), "")
+    wrong, right = [], {}
+    for (data, _), (pairs, said) in order(item, preset, histories, printed, moment).items():
+        if said:
+            wrong.append(said)
+        else:
+            right[data] = right.get(data, 0) + pairs
+    for data, pairs in right.items():
         count = f"{pairs} pair{'s' * (pairs > 1)} of rivals stand as in print" if pairs else "no two rivals to check"
-        result.append(said or f"{plain_name(data)}: {count}")
-    return result
+        wrong.append(f"{plain_name(data)}: {count}")
+    return wrong
 
 
-def checked(item: Item, here: Accuracies, printed: Iterable[Mapping], moment: str = "") -> dict[str, tuple[int, str]]:
+def checked(item: Item, here: Accuracies, printed: Iterable[Mapping], moment: str = "") -> Found:
     """As `order`, for the printed table of one item."""
-    all_data, found = by_method(printed), {}
+    every, found = by_method(printed), {}
     own, when = item.paper.removeprefix("fl_"), f" {MOMENTS[moment]}" if moment else ""
-    for data, methods in here.items():
-        found[data] = 0, ""
-        columns = columns_on(item, {column for values in all_data.values() for column in values}, data)
-        table = {m: {each: row[each] for each in columns if each in row} for m, row in all_data.items()}
+    for (data, partition), methods in here.items():
+        pairs, said = 0, ""
+        columns = columns_on(item, {column for values in every.values() for column in values}, data, partition)
+        table = {m: {each: (row[each], 0.0) for each in columns if each in row} for m, row in every.items()}
         rivals = [method for method in table if method in methods and not method.startswith(own)]
         for better, worse in itertools.permutations(rivals, 2):
-            gaps, ours = (_gaps(each[better], each[worse]) for each in (table, methods))
+            (gaps, _), (ours, error) = (_gaps(each[better], each[worse]) for each in (table, methods))
             if not (gaps and ours and min(gaps) > 0 and np.mean(gaps) >= APART):
                 continue
-            pairs, said = found[data]
-            if (ahead := float(np.mean(ours))) < -1:
-                behind = f"{-ahead:.0f} point{'s' * (ahead < -1.5)} behind {plain_name(worse)}"
-                pair = f"on {plain_name(data)}{when} {plain_name(better)} is {behind}"
+            pairs, behind = pairs + 1, -float(np.mean(ours))
+            if behind > (max(1.0, 2 * error) if math.isfinite(error) else APART):
+                words = f"{behind:.0f} point{'s' * (behind > 1.5)} behind {plain_name(worse)}"
+                pair = f"on {plain_name(data)} ({partition}){when} {plain_name(better)} is {words}"
                 said = f"{OTHERWISE}{pair}, where {presets.title(item)[0]} prints {np.mean(gaps):.0f} ahead"
-            found[data] = pairs + 1, said
+        found[data, partition] = pairs, said
     return found
 
 
-def columns_on(item: Item, columns: Iterable[str], data: str) -> list[str]:
+def columns_on(item: Item, columns: Iterable[str], data: str, partition: str = "") -> list[str]:
     """The columns of an item's printed table that are of these data, or of those that they stand for.
+
+    Args:
+      partition: in words; if the paper has columns of these data with it, the others are left out.
 
     >>> columns_on(Item("deprl", "tab01_accuracy"), ["cifar10_ring_0.3", "harbox_ring_0.3"], "motion")
     ['harbox_ring_0.3']
     """
-    wanted, known = stands_for(item, data), _data_of_columns(item)
+    wanted, known = stands_for(item, data), _columns(item)
 
     def same(column: str) -> bool:
         named = f"{column.replace('/', '_')}_".startswith(f"{wanted}_")
-        return known[column] == wanted if column in known else named
+        return known[column][0] == wanted if column in known else named
 
-    return sorted(filter(same, columns))
+    found = sorted(filter(same, columns))
+    return [column for column in found if known.get(column) == (wanted, partition)] or found
 
 
 def stands_for(item: Item, data: str) -> str:
@@ -105,10 +122,21 @@ def stands_for(item: Item, data: str) -> str:
     return presets.load(item.paper).get("stands_for", {}).get(data, data)
 
 
+def about_runs(runs: Sequence[History]) -> dict[str, Any]:
+    """Data, partition, rounds, and whether they are of two algorithms, of the runs of a comparison."""
+    settings = [run.settings for run in runs if run.settings]
+    parts = {"data": {each.dataset for each in settings}, "partition": {division(each) for each in settings}}
+    shared = {key: min(values) for key, values in parts.items() if len(values) == 1}
+    rivals = len({each.algorithm for each in settings}) > 1
+    return shared | {"rounds": min((run.num_rounds for run in runs), default=0), "rivals": rivals}
+
+
 @cache
-def _data_of_columns(item: Item) -> dict[str, str]:
-    """The data set of each column of runs at the paper's settings."""
-    return {name.rpartition("/")[0]: run.dataset for name, run in presets.settings(*item, "paper").items()}
+def _columns(item: Item) -> dict[str, tuple[str, str]]:
+    """The data set and the partition of each column of runs at the paper's settings."""
+    return {
+        name.rpartition("/")[0]: (run.dataset, division(run)) for name, run in presets.settings(*item, "paper").items()
+    }
 
 
 def of_runs(histories: Mapping[str, History], moment: str = "") -> Accuracies:
@@ -117,9 +145,8 @@ def of_runs(histories: Mapping[str, History], moment: str = "") -> Accuracies:
     for name, run in histories.items():
         metric = metric_at(run, run.headline, moment)
         known = run.settings and run.headline == "accuracy" and metric in run.metrics
-        if known and np.isfinite(final := run.final(metric)).all():
-            column, _, method = name.rpartition("/")
-            here.setdefault(run.settings.dataset, {}).setdefault(method, {})[column] = 100 * float(final.mean())
+        if known and np.isfinite(final := 100 * run.final(metric).astype(float)).all():
+            _add(here, name, run.settings, float(final.mean()), mean_error(final))
     return here
 
 
@@ -132,11 +159,16 @@ def of_result(item: Item, preset: str, moment: str = "") -> Accuracies:
     here: Accuracies = {}
     for name, run in presets.settings(*item, preset).items() if result["preset"] == preset else ():
         kinds = (f"{name}/{moment}", name, f"{name}/accuracy")
-        value = next((result["metrics"][each]["mean"] for each in kinds if each in result["metrics"]), None)
-        if value is not None:
-            column, _, method = name.rpartition("/")
-            here.setdefault(run.dataset, {}).setdefault(method, {})[column] = value
+        value = next((result["metrics"][each] for each in kinds if each in result["metrics"]), None)
+        if value is not None and value["mean"] is not None:  # None: it diverged
+            error = value["std"] / math.sqrt(value["n"]) if value["n"] > 1 else math.nan
+            _add(here, name, run, value["mean"], error)
     return here
+
+
+def _add(here: Accuracies, name: str, run: Settings, mean: float, error: float) -> None:
+    column, _, method = name.rpartition("/")
+    here.setdefault((run.dataset, division(run)), {}).setdefault(method, {})[column] = mean, error
 
 
 def by_method(rows: Iterable[Mapping]) -> dict[str, dict[str, float]]:
@@ -149,5 +181,8 @@ def by_method(rows: Iterable[Mapping]) -> dict[str, dict[str, float]]:
     return found
 
 
-def _gaps(one: Mapping[str, float], other: Mapping[str, float]) -> list[float]:
-    return [one[column] - other[column] for column in one if column in other]
+def _gaps(one: Mapping[str, tuple], other: Mapping[str, tuple]) -> tuple[list[float], float]:
+    """The differences in the columns of both, and the standard error of their mean; nan if one has one seed."""
+    both = [(one[column], other[column]) for column in one if column in other]
+    error = math.sqrt(sum(a[1] ** 2 + b[1] ** 2 for a, b in both)) / max(len(both), 1)
+    return [a[0] - b[0] for a, b in both], error

@@ -31,6 +31,9 @@ from fedlab_lite.util import InputError
 SCOPES = ("counted", "paper", "reduced", "stand-in")
 FIRM = {"agrees": "reproduced", "differs": "contradicted"}  # at scope counted and paper
 UNCOUNTED = {"seeds": (0,), "eval_every": 1, "data_seed": 0}  # fields that are no distance, at any value
+USED_BY = {  # fields that partitions of some kinds alone read
+    **{"alpha": {"dirichlet", "dirichlet_capped"}, "classes_per_client": {"by_label", "by_class_cycle"}},
+}
 HERE = {"agrees": "agrees here", "differs": "differs here"}
 WORDS = ("reproduced", "contradicted", "agrees here", "differs here", "undecided", "misprint", "seen")
 
@@ -63,7 +66,8 @@ def distance(item: Item, runs: Iterable[Settings]) -> dict[str, dict[str, list]]
 def _parts(name: str, here: list[Settings], paper: list[Settings]):
     """A field with its values on both sides; the options of models and algorithms that both have, one by one."""
     if not name.endswith("_options"):
-        yield name, *({getattr(run, name) for run in runs} for runs in (here, paper))
+        used = [[run for run in runs if run.partition in USED_BY.get(name, {run.partition})] for runs in (here, paper)]
+        yield name, *({getattr(run, name) for run in runs} for runs in used)
         return
     kind = name.removesuffix("_options")
     defaults = model_defaults if kind == "model" else algorithm_defaults
@@ -115,7 +119,7 @@ def word(outcome: str, scope: str, preset: str, readings: Mapping[str, Verdict])
     >>> word("agrees", "stand-in", "laptop", {}), word("agrees", "paper", "paper", {})
     ('agrees here', 'reproduced')
     """
-    if preset == "quick" and scope != "counted":
+    if preset == "quick":
         return "seen"
     firm = scope in ("counted", "paper") and all(each.outcome == outcome for each in readings.values())
     return (FIRM if firm else HERE).get(outcome, outcome)
@@ -149,12 +153,12 @@ def judge(
     rows = list(printed)
 
     @cache
-    def rivals(moment: str) -> dict[str, tuple[int, str]]:
+    def rivals(moment: str) -> regime.Found:
         return regime.order(item, preset, histories, rows, moment)
 
     def checked(each: Comparison) -> Comparison:
         left = longest.get(regime.stands_for(item, each.data), longest.get("", 0)) - each.rounds
-        _, wrong = rivals(each.moment).get(each.data, (0, "")) if each.rivals else (0, "")
+        _, wrong = rivals(each.moment).get((each.data, each.partition), (0, "")) if each.rivals else (0, "")
         return replace(each, obstacle=each.obstacle or wrong).after(max(left, 0))
 
     def after(found: Verdict) -> Verdict:

@@ -51,9 +51,11 @@ class Comparison:
     said: str = ""  # the clause, where it is not "name: difference ± error"
     pair: tuple[str, str] | None = None  # names of the runs, of a comparison of two
     data: str = ""  # the data set
+    partition: str = ""  # of the data, in words
     rivals: bool = False  # whether two algorithms are compared
     metric: str = ""  # in which these are compared
     moment: str = ""  # of a round, at which these were judged: 'mixed' or 'trained'; '': at no such moment
+    learnt: bool = True  # whether the first of the two did
 
     @property
     def margin(self) -> float:
@@ -117,6 +119,12 @@ class Comparison:
             return self
         moved = f"{self.name}: {self.number(self.difference)}{self._unit}, but in the paper's {rounds} further rounds"
         return replace(self, obstacle=f"{moved} its curves may move by {self.number(moves)}")
+
+    def apart(self, within: float) -> "Comparison":
+        """This comparison without its direction: that the difference is at most `within` (a share, where in points)."""
+        sign, asked = (-1 if self.difference < 0 else 1), within * (100 if self.unit == "points" else 1)
+        about = {"name": f"{self.name}, apart", "asked": asked, "above": False, "difference": sign * self.difference}
+        return replace(self, quarters=(sign * self.quarters[0], sign * self.quarters[1]), **about)
 
     def number(self, value: float) -> str:
         return f"{value:+.1f}" if self.unit == "points" else f"{value:.3g}"

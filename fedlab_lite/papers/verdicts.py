@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from fedlab_lite.engine import History
-from fedlab_lite.papers import statistics
+from fedlab_lite.papers import regime, statistics
 from fedlab_lite.papers.names import MOMENTS, plain_name
 from fedlab_lite.papers.outcome import Verdict, decide, given, kindest, shortened, together
 from fedlab_lite.papers.statistics import Comparison
@@ -81,17 +81,18 @@ def observed(
     >>> observed("loss at the end", [0.2, 0.3, 0.25], 1.0, above=False).outcome
     'agrees'
     >>> observed("draws below", [False, False, False], 0.5).reason
-    'draws below: 0 of 3 draws (95 % interval: 0 to 71 %); 0 of 1 as claimed'
+    'draws below: 0 of 3 seeds (95 % interval: 0 to 71 %, too few to decide); 0 of 1 as claimed'
     """
     values, name = np.asarray(values), plain_name(what)
     about = {"asked": float(threshold), "above": above, "n": values.size, "each": each, "unit": unit}
     about["obstacle"] = "; ".join(trained(runs or {})[:1])
-    about |= _about_runs(list((runs or {}).values()))
+    about |= regime.about_runs(list((runs or {}).values()))
     if values.dtype == bool and values.size:
         hits = int(values.sum())
         chance, (low, high) = statistics.share_chance(hits, values.size, float(threshold))
-        said = f"{name}: {hits} of {values.size} {each if each != 'seed' else 'draw'}s"
-        said += f" (95 % interval: {100 * low:.0f} to {100 * high:.0f} %)"
+        least, _ = statistics.share_chance(values.size if above else 0, values.size, float(threshold))  # if all hit
+        few = ", too few to decide" if least > statistics.LEVEL else ""
+        said = f"{name}: {hits} of {values.size} {each}s (95 % interval: {100 * low:.0f} to {100 * high:.0f} %{few})"
         return decide([Comparison(name, hits / values.size, chance=chance, said=said, **about)], cause=cause)
     values = values.astype(float).ravel()
     if lost := statistics.lacking(values, each):
@@ -101,14 +102,6 @@ def observed(
         about |= statistics.movement(statistics.quarters(*along, int(along[0][-1]))) | {"rounds": int(along[0][-1])}
     found = _with_error(Comparison(name, float(values.mean()), **about), values, (error, math.inf))
     return decide([found], cause=cause)
-
-
-def _about_runs(runs: list[History]) -> dict[str, Any]:
-    """Data, rounds, and whether they are of two algorithms, of the runs of a comparison."""
-    settings = [run.settings for run in runs if run.settings]
-    data = {"data": settings[0].dataset} if len({each.dataset for each in settings}) == 1 else {}
-    rivals = len({each.algorithm for each in settings}) > 1
-    return data | {"rounds": min((run.num_rounds for run in runs), default=0), "rivals": rivals}
 
 
 def _with_error(found: Comparison, values: np.ndarray, sampling: tuple[float, float]) -> Comparison:
@@ -163,6 +156,7 @@ def compare(
     metric: str | None = None,
     *,
     by: float = 0.0,
+    within: float | None = None,
     higher: bool | None = None,
     last: int = 10,
     moment: str | None = None,
@@ -173,6 +167,7 @@ def compare(
     Args:
       metric: None: the headline metric of the runs' task (for classification the accuracy, a share).
       by: in the metric's unit. A negative value allows `left` to be behind by that much, so a tie counts as a lead.
+      within: instead of a lead: how far apart they may be, in either direction; in the metric's unit.
       higher: whether higher is better; None: decided by the metric's name, see `statistics.better_higher`.
       last: number of last rounds to average over, see `History.final`.
       moment: 'mixed' or 'trained', when decentralised methods are judged; None: as each reports it, and methods that
@@ -184,7 +179,7 @@ def compare(
     if missing or not others:
         return Verdict("undecided", f"{', '.join(missing) or 'nothing to compare with'} did not run")
     pairs = [_pair(histories, (left, other), metric, by, higher, last, moment) for other in others]
-    return decide(pairs, cause=cause)
+    return decide(pairs if within is None else [each.apart(within) for each in pairs], cause=cause)
 
 
 def _pair(histories, names, metric, by, higher, last, moment) -> Comparison:
@@ -198,7 +193,8 @@ def _pair(histories, names, metric, by, higher, last, moment) -> Comparison:
     name = f"{versus(*names)}{said}" + (f", {MOMENTS[moment]}" if moment in MOMENTS else "")
     # The difference keeps the metric's sign: where lower is better, a lead is negative.
     about = {"asked": sign * by * scale, "above": higher, "unit": "points" if share else ""}
-    about |= {"pair": tuple(names), "metric": asked_metric, "moment": at} | _about_runs(runs)
+    about |= {"pair": tuple(names), "metric": asked_metric, "moment": at} | regime.about_runs(runs)
+    about["learnt"] = not trained({names[0]: runs[0]})
     common = [seed for seed in runs[0].seeds if seed in runs[1].seeds]
     obstacles = [*trained(dict(zip(names, runs, strict=True))), obstacle]
     obstacles += [f"{plain_name(names[0])} and {plain_name(names[1])} have no seed in common"] * (not common)

@@ -26,4 +26,4 @@ from fedlab_lite.plots.style import (
     summary,
     use_style,
 )
-from fedlab_lite.plots.sweeps import DATA, NETWORKS, by_column, federation, sweep_curves
+from fedlab_lite.plots.sweeps import DATA, NETWORKS, by_column, division, federation, sweep_curves

@@ -39,13 +39,23 @@ def federation(settings: Settings) -> str:
     >>> federation(Settings(dataset="cifar10", partition="by_label", num_clients=100, classes_per_client=5))
     'CIFAR-10\\n100 clients, 5 classes each'
     """
-    partitions = dict.fromkeys(("by_label", "by_class_cycle"), f"{settings.classes_per_client} classes each")
-    partitions |= {
-        **dict.fromkeys(("dirichlet", "dirichlet_capped"), f"Dirichlet {settings.alpha:g}"),
-        "natural": "by writer" if settings.dataset != "shakespeare" else "by role",
-    }
-    how = partitions.get(settings.partition, settings.partition)
-    return f"{DATA.get(settings.dataset, literal(settings.dataset))}\n{settings.num_clients} clients, {how}"
+    data = DATA.get(settings.dataset, literal(settings.dataset))
+    return f"{data}\n{settings.num_clients} clients, {division(settings)}"
+
+
+def division(settings: Settings) -> str:
+    """How the rows are divided among the clients, in words.
+
+    >>> division(Settings(partition="dirichlet", alpha=0.3)), division(Settings(partition="natural"))
+    ('Dirichlet 0.3', 'by writer')
+    """
+    if settings.partition in ("by_label", "by_class_cycle"):
+        return f"{settings.classes_per_client} classes each" if settings.classes_per_client > 1 else "1 class each"
+    if settings.partition in ("dirichlet", "dirichlet_capped"):
+        return f"Dirichlet {settings.alpha:g}"
+    if settings.partition == "natural":
+        return "by writer" if settings.dataset != "shakespeare" else "by role"
+    return settings.partition
 
 
 def sweep_look(value: float, values: Sequence[float]) -> dict[str, object]:

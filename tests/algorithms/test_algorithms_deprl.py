@@ -319,6 +319,18 @@ def test_dispfl_averages_over_those_who_hold_a_number(monkeypatch):
     assert counts == jax.tree.map(lambda n: [n] * 4, kept)
 
 
+def test_dispfls_steps_by_hand():
+    """With full masks: the mean over all three, then two full-batch steps in place of passes."""
+    problem, algorithm, state = three("dispfl", density=1.0, steps=2, epochs=7)
+    x = np.zeros(3)  # theta = w
+    for t in range(2):
+        state = step(algorithm, problem, state, jnp.arange(3), jax.random.fold_in(KEY, t))
+        x = np.full(3, x.mean())
+        for _ in range(2):
+            x = x - 0.25 * (2 * x - TARGETS)
+        np.testing.assert_allclose(state["client_params"]["head"]["w"], x, rtol=1e-5)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("regrow", ["gradient", "random"])
 def test_dispfls_density_is_constant_while_masks_move(regrow):
@@ -357,6 +369,7 @@ def test_dispfls_masks_differ_at_the_start():
         ("dpsgd", {"order": "train_first"}, "order of algorithm dpsgd must be one of together, mix_first"),
         ("dispfl", {"density": 0.0}, "density of algorithm dispfl must be .* above 0 and at most 1, got 0.0"),
         ("dispfl", {"density": 1.5}, "density of algorithm dispfl must be .* got 1.5"),
+        ("dispfl", {"steps": 0}, "^steps of algorithm dispfl must be .* at least 1, got 0"),
         ("dispfl", {"horizon": 0}, "horizon of algorithm dispfl must be .* at least 1, got 0"),
     ],
 )

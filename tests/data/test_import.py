@@ -53,6 +53,30 @@ def grey(kind, high, n=3):
     return [(rng.integers(0, 256, (4, 5)) / 255 * high).astype(kind) for _ in range(n)]
 
 
+@pytest.mark.parametrize("classes", [7, 10, 11])
+def test_a_file_with_a_published_name_has_its_classes(folder, tmp_path, said, capsys, classes):
+    """Import, check and training agree on what `cifar10` is, before a file is written."""
+    numbers = np.arange(4 * classes, dtype=np.uint8)
+    x, y = np.broadcast_to(numbers[:, None, None, None], (4 * classes, 8, 8, 3)), np.arange(4 * classes) % classes
+    np.savez(tmp_path / "mine.npz", train_images=x, train_labels=y, test_images=x[::-1], test_labels=y[::-1])
+    words = said(tmp_path / "mine.npz", "--output", folder / "cifar10.npz", rc=0 if classes == 10 else 2)
+    if classes != 10:
+        assert f"a published data set with 10 classes, and this one has {classes}; choose another --output" in words
+        assert list(folder.iterdir()) == []
+        return
+    assert main(["data", "check", "cifar10"]) == 0
+    assert "10 classes" in capsys.readouterr().out
+    assert federated("cifar10", partition="iid", num_clients=2).num_classes == 10
+
+
+def test_check_reads_a_file_as_training_does(folder):
+    x = np.zeros((8, 8, 8, 3), np.uint8)
+    np.savez(folder / "cifar10.npz", x_train=x, y_train=np.arange(8) + 3, x_test=x, y_test=np.arange(8))
+    assert main(["data", "check", "cifar10"]) == 2 == main(["data", "check", str(folder / "cifar10.npz")])
+    with pytest.raises(InputError, match=r"y_train runs from 3 to 10, but must lie in 0 \.\.\. 9"):
+        federated("cifar10", partition="iid", num_clients=2)
+
+
 def test_labels_and_owners_stay_as_they_are_written(folder, tmp_path, said):
     rows = [f"{k}.5,{('01', '1', '10', '1.0')[k % 4]},{('001', '1')[k % 2]}" for k in range(24)]
     (tmp_path / "t.csv").write_text("\n".join(["a,label,owner", *rows]), encoding="utf-8")

@@ -279,8 +279,9 @@ def test_deprls_figures_and_table_7_share_runs_with_table_1(preset):
         if (same := first.get(f"{data}_ring_{pi}/{method}")) is not None:
             assert run == same
             shared += 1
-    codes = sum(name.endswith("/deprl_code") for name in table)
-    assert shared == 5 * len({name.partition("/")[0] for name in table}) + codes  # Local, D-PSGD, DisPFL, DePRL twice
+    readings = sum(name.endswith(("/deprl_code", "_steps")) for name in table)
+    columns = {name.partition("/")[0] for name in table}
+    assert shared == 5 * len(columns) + readings  # Local, D-PSGD, DisPFL, DePRL twice
     data = "harbox" if preset == "paper" else "motion"
     most = max(run.num_clients for run in workers.values())
     for method, passes in (("local", 3), ("dpsgd", 3), ("dispfl", 3), ("deprl", 2)):

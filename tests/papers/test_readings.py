@@ -1,8 +1,10 @@
 """The kindest of several readings of a paper: which one is told, and at which bar."""
 
+from helpers import made
+
 from fedlab_lite.papers.outcome import decide, kindest
 from fedlab_lite.papers.statistics import Comparison
-from fedlab_lite.papers.verdicts import observed
+from fedlab_lite.papers.verdicts import compare, observed
 
 
 def test_one_seed_that_points_further_against_a_claim_is_no_way_out():
@@ -34,6 +36,17 @@ def test_of_what_leaves_a_claim_open_the_reason_names_what_points_against_it():
         ]
     )
     assert (found.outcome, found.reason.partition(":")[0]) == ("undecided", "falls")
+
+
+def test_a_reading_whose_method_learns_nothing_is_not_the_kindest():
+    """It says as little for the paper as it does against it, so it cannot take the word of a reading that differs."""
+    runs = {"ours": made([0.5, 0.51, 0.5]), "idle": made([0.1]), "rival": made([0.7, 0.71, 0.7])}
+    differs, idle = (compare(runs, name, "rival") for name in ("ours", "idle"))
+    assert (differs.outcome, idle.outcome) == ("differs", "undecided")
+    told = kindest({"learns nothing": idle, "learns": differs})
+    assert (told.outcome, told.read_as) == ("differs", "learns")
+    rivals = compare(runs, "rival", "idle")  # a rival that learns nothing is another matter
+    assert kindest({"learns": differs, "no rival": rivals}).read_as == "no rival"
 
 
 def test_what_agrees_passes_a_bar_that_rises_with_the_number_of_readings():

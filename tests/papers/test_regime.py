@@ -12,7 +12,9 @@ from fedlab_lite.papers.presets import Item
 from fedlab_lite.papers.statistics import Comparison
 
 TABLE = Item("deprl", "tab01_accuracy")
-SURE = {"error": 0.1, "freedom": 50.0, "n": 3, "unit": "points", "metric": "accuracy", "data": "motion", "rivals": True}
+SURE = {"error": 0.1, "freedom": 50.0, "n": 3, "unit": "points", "metric": "accuracy", "rivals": True}
+SURE |= {"data": "motion", "partition": "Dirichlet 0.3"}
+MOTION = "motion", "Dirichlet 0.3"
 PRINTED = [
     {"name": f"{column}/{method}", "value": value, "where": "Table 1 (accuracy)"}
     for column in ("harbox_ring_0.3", "harbox_ring_0.5")
@@ -22,7 +24,8 @@ ELSEWHERE = [
     {"name": f"cifar10_ring_0.3/{m}", "value": v, "where": "Table 1 (accuracy)"}
     for m, v in (("fedavg", 90.0), ("fedrep", 10.0))
 ]
-SAID = "rivals are not in the paper's order: on motion FedRep is 30 points behind FedAvg, where Table 1 prints 20 ahead"
+SAID = "rivals are not in the paper's order: on motion (Dirichlet 0.3) FedRep is 30 points behind FedAvg, "
+SAID += "where Table 1 prints 20 ahead"
 
 
 @pytest.fixture(autouse=True)
@@ -34,25 +37,66 @@ def checked(runs, printed, moment=""):
     return regime.checked(TABLE, regime.of_runs(runs, moment), printed, moment)
 
 
-def motion(value):
-    return shares(value, dataset="motion")
+def motion(value, seeds=2, **settings):
+    return shares(value, seeds, **{"dataset": "motion", "partition": "dirichlet", "alpha": 0.3} | settings)
 
 
 def test_rivals_in_another_order_than_the_papers_are_another_regime():
     runs = {"z/fedavg": motion(0.9), "z/fedrep": motion(0.6), "z/deprl": motion(0.5)}
-    assert checked(runs, PRINTED) == {"motion": (1, SAID)}
-    assert checked(runs | {"z/fedavg": motion(0.3)}, PRINTED) == {"motion": (1, "")}
+    assert checked(runs, PRINTED) == {MOTION: (1, SAID)}
+    assert checked(runs | {"z/fedavg": motion(0.3)}, PRINTED) == {MOTION: (1, "")}
     mixed = [row | {"value": 71.0} if row["name"] == "harbox_ring_0.3/fedavg" else row for row in PRINTED]
-    assert checked(runs, mixed) == {"motion": (0, "")}  # in print they stand both ways
+    assert checked(runs, mixed) == {MOTION: (0, "")}  # in print they stand both ways
 
 
 def test_the_order_is_that_of_the_columns_of_the_same_data():
     """On CIFAR-10 the print has FedAvg ahead, and on HARBox, for which motion stands, FedRep."""
     runs = {"z/fedavg": motion(0.9), "z/fedrep": motion(0.6)}
-    assert checked(runs, PRINTED + ELSEWHERE) == {"motion": (1, SAID)}
-    assert checked(runs, ELSEWHERE) == {"motion": (0, "")}
-    others = {name: shares(run.final()[0], dataset="cifar10") for name, run in runs.items()}
-    assert checked(others, PRINTED + ELSEWHERE) == {"cifar10": (1, "")}
+    assert checked(runs, PRINTED + ELSEWHERE) == {MOTION: (1, SAID)}
+    assert checked(runs, ELSEWHERE) == {MOTION: (0, "")}
+    others = {name: motion(run.final()[0], dataset="cifar10") for name, run in runs.items()}
+    assert checked(others, PRINTED + ELSEWHERE) == {("cifar10", "Dirichlet 0.3"): (1, "")}
+
+
+def test_one_data_set_that_is_divided_in_two_ways_is_checked_apart():
+    """With two classes each the rivals are reversed, with five they are not: only the former is another regime."""
+    kinds = {"two": {"partition": "by_label", "classes_per_client": 2}, "five": {"alpha": 0.3}}
+    runs = {f"{name}/fedavg": motion(0.9 if name == "two" else 0.5, **kind) for name, kind in kinds.items()}
+    runs |= {f"{name}/{method}": motion(0.6, **kind) for name, kind in kinds.items() for method in ("fedrep", "deprl")}
+    said = SAID.replace("Dirichlet 0.3", "2 classes each")
+    assert checked(runs, PRINTED) == {("motion", "2 classes each"): (1, said), MOTION: (1, "")}
+    lead = Comparison("a", 9.0, pair=("five/deprl", "five/fedrep"), **SURE)
+    for partition, outcome in (("Dirichlet 0.3", "agrees"), ("2 classes each", "undecided")):
+        found = decide([replace(lead, partition=partition)])
+        assert scope.judge(TABLE, "laptop", found, runs, PRINTED, {})[0].outcome == outcome
+
+
+def test_the_print_of_the_same_partition_counts():
+    """At pi = 0.5 the print has 40 points between the rivals, at 0.3 only two, which is no order."""
+    far = [("0.3", 50.0, 52.0), ("0.5", 50.0, 90.0)]
+    printed = [
+        {"name": f"harbox_ring_{pi}/{method}", "value": value, "where": "Table 1 (accuracy)"}
+        for pi, *both in far
+        for method, value in zip(("fedavg", "fedrep"), both, strict=True)
+    ]
+    runs = {"z/fedavg": motion(0.9), "z/fedrep": motion(0.6)}
+    assert checked(runs, printed) == {MOTION: (0, "")}
+    other = {name: motion(run.final()[0], partition="iid") for name, run in runs.items()}  # not in print: all columns
+    assert checked(other, printed)["motion", "iid"][1].endswith(
+        "30 points behind FedAvg, where Table 1 prints 21 ahead"
+    )
+
+
+@pytest.mark.parametrize(("behind", "seeds", "wrong"), [(0.02, 2, True), (0.02, 1, False), (0.06, 1, True)])
+def test_one_seed_must_be_further_behind(behind, seeds, wrong):
+    runs = {"z/fedavg": motion(0.6, seeds), "z/fedrep": motion(0.6 - behind, seeds)}
+    assert bool(checked(runs, PRINTED)[MOTION][1]) == wrong
+
+
+def test_a_deficit_within_two_errors_is_no_order():
+    run = motion(0.6)
+    wide = replace(run, metrics={"accuracy": run.metrics["accuracy"] + [[-0.1], [0.1]]})
+    assert checked({"z/fedavg": wide, "z/fedrep": motion(0.55)}, PRINTED) == {MOTION: (1, "")}
 
 
 def test_rivals_are_put_in_order_at_the_moment_of_the_comparison():
@@ -68,10 +112,10 @@ def test_rivals_are_put_in_order_at_the_moment_of_the_comparison():
     runs = {"z/dpsgd": judged("dpsgd", 0.9, 0.5), "z/dispfl": judged("dispfl", 0.6, 0.7)}
     printed = [row | {"name": row["name"].replace("fedavg", "dpsgd").replace("fedrep", "dispfl")} for row in PRINTED]
     said = [
-        SAID.replace("FedRep", "DisPFL").replace("FedAvg", "D-PSGD").replace("motion", f"motion{when}")
+        SAID.replace("FedRep", "DisPFL").replace("FedAvg", "D-PSGD").replace("0.3)", f"0.3){when}")
         for when in ("", " after local training")
     ]
-    regimes = [checked(runs, printed, moment)["motion"] for moment in ("", "trained", "mixed")]
+    regimes = [checked(runs, printed, moment)[MOTION] for moment in ("", "trained", "mixed")]
     assert regimes == [(1, said[0]), (1, said[1]), (1, "")]
     runs["z/deprl"] = judged("dpsgd", 0.95, 0.95)
     for moment, outcome in (("trained", "undecided"), ("mixed", "agrees")):
@@ -84,15 +128,20 @@ def test_rivals_are_put_in_order_at_the_moment_of_the_comparison():
 def test_data_on_which_the_table_of_rivals_has_another_order_are_another_regime(tmp_path, monkeypatch):
     """The item has no rivals of its own on Shakespeare; FeDEQ's Table III, which is committed, has."""
     table, item = Item("fedeq", "tab03_accuracy"), Item("fedeq", "fig08_size_vs_accuracy")
-    metrics = {f"shakespeare/{method}": {"mean": mean} for method, mean in (("local", 60.0), ("fedavg", 40.0))}
+    known = {"std": 0.5, "n": 3}
+    metrics = {f"shakespeare/{method}": known | {"mean": mean} for method, mean in (("local", 60.0), ("fedavg", 40.0))}
+    metrics["shakespeare/fedper"] = {"mean": None, "std": None, "n": 3}  # it diverged
     (tmp_path / "fedeq").mkdir()
     (tmp_path / "fedeq" / "tab03_accuracy.json").write_text(json.dumps({"preset": "laptop", "metrics": metrics}))
-    runs = {"z/fedrep": shares(0.6, dataset="shakespeare"), "z/fedeq": shares(0.5, dataset="shakespeare")}
+    roles = {"dataset": "shakespeare", "partition": "natural"}
+    runs = {"z/fedrep": shares(0.6, **roles), "z/fedeq": shares(0.5, **roles)}
     (said,) = [said for _, said in regime.order(item, "laptop", runs, []).values()]
-    assert "on Shakespeare FedAvg is 20 points behind Local, where Table III prints 19" in said
-    assert regime.order(item, "paper", runs, []) == {"shakespeare": (0, "")}
-    assert regime.order(table, "laptop", runs, []) == {"shakespeare": (0, "")}  # its own runs count, not its old result
-    lead = Comparison("a", 9.0, pair=("z/fedeq", "z/fedrep"), **SURE | {"data": "shakespeare"})
+    assert "on Shakespeare (by role) FedAvg is 20 points behind Local, where Table III prints 19" in said
+    assert regime.order(item, "paper", runs, []) == {("shakespeare", "by role"): (0, "")}
+    assert regime.order(table, "laptop", runs, []) == {
+        ("shakespeare", "by role"): (0, "")
+    }  # its own runs count, not its old result
+    lead = Comparison("a", 9.0, pair=("z/fedeq", "z/fedrep"), **SURE | {"data": "shakespeare", "partition": "by role"})
     for each, outcome in ((lead, "undecided"), (replace(lead, rivals=False), "agrees")):
         assert scope.judge(item, "laptop", decide([each]), runs, [], {})[0].outcome == outcome
 
@@ -119,7 +168,7 @@ def test_another_regime_takes_the_outcome_of_its_data():
     lead = Comparison("a", 9.0, pair=("z/deprl", "z/fedrep"), **SURE)
     found, _, close = scope.judge(TABLE, "laptop", decide([lead]), runs, PRINTED, {})
     assert (found.outcome, close) == ("undecided", "stand-in")
-    assert found.reason.startswith("rivals are not in the paper's order: on motion FedRep is 30 points behind FedAvg")
+    assert found.reason.startswith("rivals are not in the paper's order: on motion (Dirichlet 0.3) FedRep is 30 points")
     assert found.comparisons[0].difference == 9.0
     assert scope.judge(TABLE, "quick", decide([lead]), runs, PRINTED, {})[0].outcome == "agrees"
     same = runs | {"z/fedavg": motion(0.3)}

@@ -72,7 +72,8 @@ def test_counted_needs_facts_and_no_runs():
 @pytest.mark.parametrize(
     ("outcome", "close", "preset", "said"),
     [
-        ("agrees", "counted", "quick", "reproduced"),
+        ("agrees", "counted", "laptop", "reproduced"),
+        ("agrees", "counted", "quick", "seen"),
         ("differs", "paper", "paper", "contradicted"),
         ("agrees", "reduced", "laptop", "agrees here"),
         ("differs", "stand-in", "laptop", "differs here"),

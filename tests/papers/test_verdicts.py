@@ -163,6 +163,21 @@ def test_what_cannot_be_compared_is_undecided(run, metric, why):
     assert why in found.reason
 
 
+@pytest.mark.parametrize(("lead", "outcome"), [(0.0, "agrees"), (0.02, "agrees"), (-0.02, "agrees"), (0.2, "differs")])
+def test_how_far_apart_two_runs_are_has_no_direction(lead, outcome):
+    """A large lead is no support for "comparable", whichever of the two has it."""
+    a, b = (
+        made([0.7, 0.701, 0.699], clients=2000, labels=10**6),
+        made(np.array([0.7, 0.699, 0.701]) - lead, clients=2000, labels=10**6),
+    )
+    for pair in (("a", "b"), ("b", "a")):
+        found = compare({"a": a, "b": b}, *pair, within=0.05)
+        assert found.outcome == outcome, found.reason
+        assert found.comparisons[0].difference == pytest.approx(100 * abs(lead), abs=0.3)
+        assert "apart" in found.comparisons[0].name
+        assert found.comparisons[0].asked == 5.0
+
+
 def test_runs_are_paired_by_the_seeds_that_both_have():
     """Seeds move both runs by 30 points and their difference by one: only the difference counts."""
     a, b = made([0.6, 0.9, 0.61], seeds=(0, 1, 2)), made([0.41, 0.4, 0.7], seeds=(2, 0, 1))
