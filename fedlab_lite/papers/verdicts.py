@@ -194,9 +194,9 @@ def _pair(histories, names, metric, by, higher, last, moment) -> Comparison:
     # The difference keeps the metric's sign: where lower is better, a lead is negative.
     about = {"asked": sign * by * scale, "above": higher, "unit": "points" if share else ""}
     about |= {"pair": tuple(names), "metric": asked_metric, "moment": at} | regime.about_runs(runs)
-    about["learnt"] = not trained({names[0]: runs[0]})
     common = [seed for seed in runs[0].seeds if seed in runs[1].seeds]
-    obstacles = [*trained(dict(zip(names, runs, strict=True))), obstacle]
+    first, second = (trained({label: run}) for label, run in zip(names, runs, strict=True))
+    about["learnt"], obstacles = not first, [*first, *second, obstacle]
     obstacles += [f"{plain_name(names[0])} and {plain_name(names[1])} have no seed in common"] * (not common)
     if reason := next(filter(None, obstacles), ""):
         return Comparison(name, math.nan, obstacle=reason, **about)

@@ -128,15 +128,21 @@ def test_dpsgd_by_hand():
         np.testing.assert_allclose(state["client_params"]["head"]["w"], x, rtol=1e-5)
 
 
-def test_dpsgd_as_others_run_it_by_hand():
-    problem, algorithm, state = three("dpsgd", order="mix_first", epochs=2)
-    x = np.zeros(3)
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [("dpsgd", {"order": "mix_first", "epochs": 2}), ("dispfl", {"density": 1.0, "steps": 2, "epochs": 7})],
+)
+def test_methods_that_mix_first_by_hand(name, options):
+    """The mean over all three, then two full-batch steps: passes, or with full masks steps in their place."""
+    problem, algorithm, state = three(name, **options)
+    x = np.zeros(3)  # theta = w
     for t in range(2):
         state = step(algorithm, problem, state, jnp.arange(3), jax.random.fold_in(KEY, t))
         x = np.full(3, x.mean())
         for _ in range(2):
             x = x - 0.25 * (2 * x - TARGETS)
         np.testing.assert_allclose(state["client_params"]["representation"]["theta"], x, rtol=1e-5)
+        np.testing.assert_allclose(state["client_params"]["head"]["w"], x, rtol=1e-5)
 
 
 # --- mixing -------------------------------------------------------------------------------------------------------
@@ -317,18 +323,6 @@ def test_dispfl_averages_over_those_who_hold_a_number(monkeypatch):
     counts = jax.tree.map(lambda mask: mask.reshape(4, -1).sum(1).tolist(), after["next_masks"])
     kept = algorithm.kept(jax.eval_shape(problem.model.init, KEY))
     assert counts == jax.tree.map(lambda n: [n] * 4, kept)
-
-
-def test_dispfls_steps_by_hand():
-    """With full masks: the mean over all three, then two full-batch steps in place of passes."""
-    problem, algorithm, state = three("dispfl", density=1.0, steps=2, epochs=7)
-    x = np.zeros(3)  # theta = w
-    for t in range(2):
-        state = step(algorithm, problem, state, jnp.arange(3), jax.random.fold_in(KEY, t))
-        x = np.full(3, x.mean())
-        for _ in range(2):
-            x = x - 0.25 * (2 * x - TARGETS)
-        np.testing.assert_allclose(state["client_params"]["head"]["w"], x, rtol=1e-5)
 
 
 @pytest.mark.slow
