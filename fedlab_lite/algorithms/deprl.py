@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import optax
 
 from fedlab_lite.algorithms import parts
-from fedlab_lite.engine import ClientData, Models, Problem, RoundContext
+from fedlab_lite.engine import ClientData, Models, Problem, RoundContext, length_of
 from fedlab_lite.util.fields import one_of, ranged
 
 
@@ -70,10 +70,9 @@ class DePRL(parts.PartialPersonalisation):
 
     def worker_update(self, problem: Problem, data: ClientData, key: jax.Array, phi: dict, head: dict) -> Models:
         """Run lines 5-8 of Algorithm 1: theta_i(k+1), then phi_i(k+1/2)."""
-        for_head = {"epochs": self.head_epochs} if self.head_steps is None else {"steps": self.head_steps}
-        for_body = {"epochs": self.epochs} if self.steps is None else {"steps": self.steps}
-        passes = {"for_head": for_head, "for_body": for_body, "head_lr": self.head_lr}
-        return parts.alternate(self, problem, data, key, head, phi, **passes)
+        for_head, for_body = length_of(self.head_epochs, self.head_steps), length_of(self.epochs, self.steps)
+        options = {"for_head": for_head, "for_body": for_body, "head_lr": self.head_lr}
+        return parts.alternate(self, problem, data, key, head, phi, **options)
 
     def round(self, problem: Problem, state: dict, at: RoundContext) -> dict:
         phi = parts.mixed(problem, at, state["thetas"], self.mixing) if self.order == "mix_first" else state["thetas"]

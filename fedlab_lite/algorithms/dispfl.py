@@ -14,7 +14,7 @@ import optax
 from jax.custom_batching import sequential_vmap
 
 from fedlab_lite.algorithms.parts import Decentralised, project_all, random_batch
-from fedlab_lite.engine import ClientData, Models, Problem, RoundContext, mix
+from fedlab_lite.engine import ClientData, Models, Problem, RoundContext, length_of, mix
 from fedlab_lite.util import InputError
 from fedlab_lite.util.fields import one_of, ranged
 
@@ -119,8 +119,8 @@ class DisPFL(Decentralised):
         def under_mask(params: dict) -> dict:
             return jax.tree.map(jnp.multiply, problem.project(params), mask)
 
-        passes = {"epochs": self.epochs} if self.steps is None else {"steps": self.steps}
-        params = self.train(problem.loss, params, data, train_key, project=under_mask, **passes)
+        length = length_of(self.epochs, self.steps)
+        params = self.train(problem.loss, params, data, train_key, project=under_mask, **length)
         if self.regrow == "gradient":
             batch = random_batch(data, batch_key, self.batch_size)
             gradient = jax.grad(lambda params: problem.loss(params, batch)[0])(params)

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import optax
 
 from fedlab_lite.algorithms import parts
-from fedlab_lite.engine import Batch, ClientData, Models, Problem, RoundContext, fit_head
+from fedlab_lite.engine import Batch, ClientData, Models, Problem, RoundContext, fit_head, length_of
 from fedlab_lite.util.fields import one_of, ranged
 
 
@@ -87,8 +87,7 @@ class FedReCo(parts.PartialPersonalisation):
     def client_update(self, problem: Problem, data: ClientData, key: jax.Array, own: dict, u_0: dict) -> Models:
         """Run lines 7-18; returns what the client sends, and what it keeps."""
         key, batch_key = jax.random.split(key)
-        head = {"epochs": self.head_epochs} if self.head_steps is None else {"steps": self.head_steps}
-        body = {"epochs": self.epochs} if self.steps is None else {"steps": self.steps}
+        head, body = length_of(self.head_epochs, self.head_steps), length_of(self.epochs, self.steps)
         new = self.local_steps(problem, data, key, own, u_0, head, body)
         return self.message(problem, data, batch_key, new["thetas"], u_0), new
 

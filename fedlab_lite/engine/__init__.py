@@ -20,7 +20,7 @@ from fedlab_lite.engine.evaluation import (
 from fedlab_lite.engine.graphs import GRAPHS, Graph, make_graph
 from fedlab_lite.engine.groups import in_groups
 from fedlab_lite.engine.history import History
-from fedlab_lite.engine.local import Batch, ClientData, fit_head, in_chunks, local_train
+from fedlab_lite.engine.local import Batch, ClientData, fit_head, in_chunks, length_of, local_train
 from fedlab_lite.engine.privacy import epsilon_of, gaussian_noise_multiplier, noise_multiplier_for
 from fedlab_lite.engine.problem import Problem, RoundContext
 from fedlab_lite.engine.saved import load, save

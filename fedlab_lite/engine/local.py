@@ -139,6 +139,16 @@ def local_train(
     return params if memory is None else (params, memory)
 
 
+def length_of(epochs: Int[Array, ""] | int, steps: Int[Array, ""] | int | None) -> dict[str, Int[Array, ""] | int]:
+    """The length of `local_train` for an algorithm that has both: `steps` random batches, or if None `epochs` passes.
+
+    Example:
+      >>> length_of(2, None), length_of(2, 5)
+      ({'epochs': 2}, {'steps': 5})
+    """
+    return {"epochs": epochs} if steps is None else {"steps": steps}
+
+
 def _check_optimizer(optimizer: optax.GradientTransformation, params: Any, state: Any) -> None:
     updates, after = jax.eval_shape(optimizer.update, params, state, params)
 
