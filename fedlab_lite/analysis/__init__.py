@@ -10,4 +10,4 @@ from fedlab_lite.analysis.layer_tables import compare_layers, follow, shapes
 from fedlab_lite.analysis.membership import advantage_bound, membership_advantage, row_losses
 from fedlab_lite.analysis.new_workers import redeal, representation_of, with_fresh_heads
 from fedlab_lite.analysis.ranks import rank_correlation
-from fedlab_lite.analysis.speedup import highest_mean, local_steps, rounds_to, seconds_a_round, slope
+from fedlab_lite.analysis.speedup import SpeedUp, local_steps, rounds_to, seconds_a_round, slope, slope_error, speed_up

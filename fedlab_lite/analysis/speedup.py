@@ -3,7 +3,8 @@
 The time of a round is simulated. It cannot be measured, because one machine computes all workers.
 """
 
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 
 import numpy as np
 from jaxtyping import Float
@@ -57,6 +58,82 @@ def highest_mean(run: History, metric: str) -> History:
     return replace(run, metrics=run.metrics | {metric: np.maximum.accumulate(means[:, ::-1], 1)[:, ::-1]})
 
 
+@dataclass(frozen=True)
+class SpeedUp:
+    """Runs with several numbers of workers, and the rounds in which they converge; `speed_up` makes it.
+
+    A run has converged when its training loss has fallen to L*, see `level`. A run that has measured M(k), DePRL's
+    eq. (10), is judged once more, under its name with "_m": by the mean of M(k) over the rounds so far, eq. (9).
+
+    Attributes:
+      judged: runs by name, "column/method".
+      workers: names of runs by number of workers, for each pair of a data set and a method.
+    """
+
+    judged: dict[str, History]
+    workers: dict[tuple[str, str], dict[int, str]]
+
+    def level(self, dataset: str, method: str, share: float = 0.5) -> float:
+        """L*: this share of the way from DePRL's start to its largest final loss, for all numbers of workers and seeds.
+
+        Each reading of DePRL has its own L*, other methods have that of DePRL with passes. It is nan where a run ends
+        above its start. Means of M(k) start at the smallest peak of a run.
+        """
+        own = method if method.startswith("deprl") else "deprl"
+        runs = [self.judged[name] for name in self.workers[dataset, own].values()]
+        curves = [run.values(_criterion(own)).astype(float) for run in runs]
+        first = np.min if _criterion(own) == "stationarity" else np.mean
+        start, worst = first([curve[:, 0] for curve in curves]), np.max([curve[:, -1] for curve in curves])
+        return float(start + share * (worst - start)) if worst < start else np.nan
+
+    def rounds(self, share: float = 0.5) -> dict[str, Float[np.ndarray, " S"]]:
+        """The rounds of each run to L*, per seed; nan if it never comes so far."""
+        found = {}
+        for (dataset, method), names in self.workers.items():
+            goal, metric = self.level(dataset, method, share), _criterion(method)
+            found |= {name: rounds_to(self.judged[name], metric, goal, above=False) for name in names.values()}
+        return {name: found[name] for name in self.judged}
+
+    def slopes(self, values: Mapping[str, Float[np.ndarray, " S"]]) -> dict[tuple[str, str], Float[np.ndarray, " S"]]:
+        """The `slope` of values by run against the number of workers; without methods whose runs have no values."""
+        return {key: slope(list(names), found) for key, names, found in self._complete(values)}
+
+    def errors(self, values: Mapping[str, Float[np.ndarray, " S"]]) -> dict[tuple[str, str], dict[str, float]]:
+        """The `slope_error` of each slope and its degrees of freedom, for `papers.verdicts.observed`."""
+        found = {key: slope_error(list(names), each) for key, names, each in self._complete(values)}
+        return {key: {"error": error, "freedom": freedom} for key, (error, freedom) in found.items()}
+
+    def _complete(self, values: Mapping) -> Iterator[tuple[tuple[str, str], dict[int, str], list]]:
+        for key, names in self.workers.items():
+            if set(names.values()) <= values.keys():
+                yield key, names, [values[each] for each in names.values()]
+
+
+def speed_up(histories: Mapping[str, History]) -> SpeedUp:
+    """The runs of a notebook, named "column/method", by data set, method and number of workers.
+
+    Example:
+      >>> from fedlab_lite.runs import run
+      >>> base = {"num_rounds": 1, "model_options": {"width": 8}, "algorithm": "deprl", "graph": "ring"}
+      >>> base |= {"judge_training": True}
+      >>> speed = speed_up({f"glyphs_{n}/deprl": run(Settings(num_clients=n, **base)) for n in (4, 8)})
+      >>> speed.workers
+      {('glyphs', 'deprl'): {4: 'glyphs_4/deprl', 8: 'glyphs_8/deprl'}}
+    """
+    judged, workers = dict(histories), {}
+    for name, run in histories.items():
+        if "stationarity" in run.metrics:
+            judged[f"{name}_m"] = highest_mean(run, "stationarity")
+    for name, run in judged.items():
+        names = workers.setdefault((run.settings.dataset, name.rpartition("/")[2]), {})
+        names[run.settings.num_clients] = name
+    return SpeedUp(judged, workers)
+
+
+def _criterion(method: str) -> str:
+    return "stationarity" if method.endswith("_m") else "loss_training"
+
+
 def local_steps(settings: Settings) -> int:
     """The number of local steps of the slowest worker in a round, of head and body: its passes in batches, or steps."""
     algorithm, total = algorithm_of(settings), 0
@@ -98,3 +175,20 @@ def slope(numbers: Float[np.ndarray, " n"], values: Float[np.ndarray, " n *S"]) 
     x = x - x.mean()
     with np.errstate(divide="ignore", invalid="ignore"):  # times that are 0 or nan
         return np.tensordot(x, np.log(np.asarray(values, float)), 1) / np.sum(x * x)
+
+
+def slope_error(numbers: Float[np.ndarray, " n"], values: Float[np.ndarray, " n *S"]) -> tuple[float, int]:
+    """The standard error of a `slope` because the points are on no line, and its degrees of freedom, n - 2.
+
+    Each number of workers has one partition, so this error contains the partition's. It is nan for two points.
+
+    >>> error, freedom = slope_error([1, 2, 4], [8.0, 2.0, 2.0])
+    >>> round(error, 3), freedom
+    (0.577, 1)
+    """
+    x, freedom = np.log(np.asarray(numbers, float)), len(numbers) - 2
+    with np.errstate(divide="ignore", invalid="ignore"):
+        y = np.log(np.asarray(values, float)).reshape(len(x), -1).mean(1)
+    x, y = x - x.mean(), y - y.mean()
+    rest = y - x * (x @ y) / (x @ x)
+    return float(np.sqrt(rest @ rest / freedom / (x @ x))) if freedom > 0 else np.nan, freedom

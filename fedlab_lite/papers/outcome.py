@@ -72,7 +72,7 @@ def _deciding(against: list[Comparison], unsure: list[Comparison], found: tuple[
     """
     if against:
         return min(against, key=lambda each: each.margin if math.isfinite(each.margin) else -math.inf)
-    return max(unsure or found, key=lambda each: (bool(each.obstacle), not each.holds, each.p))
+    return max(unsure or found, key=lambda each: (not each.holds, bool(each.obstacle), each.p))
 
 
 def adjusted_p(comparisons: Iterable[Comparison]) -> list[float]:

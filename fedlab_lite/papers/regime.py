@@ -16,9 +16,10 @@ import numpy as np
 
 from fedlab_lite.engine import History
 from fedlab_lite.papers import presets
+from fedlab_lite.papers.errors import mean_error
 from fedlab_lite.papers.names import MOMENTS, plain_name
 from fedlab_lite.papers.presets import Item
-from fedlab_lite.papers.statistics import Comparison, mean_error, metric_at
+from fedlab_lite.papers.statistics import Comparison, metric_at
 from fedlab_lite.plots import division
 from fedlab_lite.runs import Settings
 from fedlab_lite.util import files

@@ -63,10 +63,8 @@ def duration(minutes: float | None) -> str:
     >>> [duration(minutes) for minutes in (0.7, 11, 120, 203, 900, None)]
     ['42 s', '11 min', '2 h', '3.4 h', '15 h', 'not counted']
     """
-    if minutes is None:
-        return "not counted"
-    if minutes < 1:
-        return f"{60 * minutes:.0f} s"
+    if minutes is None or minutes < 1:
+        return "not counted" if minutes is None else f"{60 * minutes:.0f} s"
     if minutes < 120:
         return f"{minutes:.0f} min"
     return f"{minutes / 60:.1f}".removesuffix(".0") + " h" if minutes < 600 else f"{minutes / 60:.0f} h"
@@ -229,8 +227,9 @@ def _distance(result: Result) -> list[str]:
     """A table of the settings in which a result differs from the preset `paper`, and a line of what else departs."""
 
     def told(name: str, values: list) -> str:
-        none = "all" if name in FIELDS or name == "cohort_size" else "none"
-        shown = [none if value is None else plain_name(_number(value)) for value in values]
+        none = "all" if name in {*FIELDS, "cohort_size"} else "none"
+        unset = {"None": none} | ({"0": "as printed"} if name.endswith(".width") else {})  # of the paper's table
+        shown = [unset.get(str(value)) or plain_name(_number(value)) for value in values]
         return ", ".join(shown if len(shown) <= 4 else [*shown[:3], "…"]) or "–"
 
     def field(name: str) -> str:

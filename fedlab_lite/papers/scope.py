@@ -195,4 +195,5 @@ def recorded(verdict: Verdict) -> dict[str, Any]:
     """The comparisons of a verdict for a result's JSON, by name."""
     adjusted = adjusted_p(verdict.comparisons)
     tests = sum(each.fact is None for each in verdict.comparisons)
-    return {each.name: each.record(p, tests) for each, p in zip(verdict.comparisons, adjusted, strict=True)}
+    pairs = zip(verdict.comparisons, adjusted, strict=True)
+    return {each.name: each.record(p, tests, verdict.level) for each, p in pairs}

@@ -1,7 +1,6 @@
 """The arithmetic of verdicts: one comparison with its error, p values, Holm's correction, and visible differences.
 
-A difference has two independent errors: over seeds, and over clients and test rows. Their squares add up. Degrees of
-freedom follow Welch and Satterthwaite: they are those of the seeds alone where the seeds' error dominates.
+A difference has two independent errors: over seeds, and over clients and test rows, see `papers.errors`.
 """
 
 import math
@@ -12,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from fedlab_lite.engine import History
+from fedlab_lite.papers import errors
 from fedlab_lite.runs import moment_of
 
 LOWER = ("loss", "distance", "error", "gap", "residual")  # a metric whose name has one of these words: lower is better
@@ -38,6 +38,7 @@ class Comparison:
     above: bool = True
     error: float = math.nan  # standard error; nan: unknown
     freedom: float = math.nan  # degrees of freedom of the error
+    parts: tuple[errors.Part, ...] = ()  # of the error, if it has several: each with its degrees of freedom
     n: int = 0  # seeds, draws, ...
     each: str = "seed"  # what a value belongs to
     unit: str = ""
@@ -56,6 +57,7 @@ class Comparison:
     metric: str = ""  # in which these are compared
     moment: str = ""  # of a round, at which these were judged: 'mixed' or 'trained'; '': at no such moment
     learnt: bool = True  # whether the first of the two did
+    signed: bool = True  # whether the difference has a direction, else it is how far two are apart
 
     @property
     def margin(self) -> float:
@@ -71,23 +73,22 @@ class Comparison:
         """The two-sided p value of the margin, before Holm's correction; 1 if there is an obstacle."""
         if self.obstacle or not (self.fact is not None or math.isfinite(self.margin)):
             return 1.0
-        if self.fact is not None:
-            return 0.0
-        if self.chance is not None:
-            return self.chance
+        if self.fact is not None or self.chance is not None:
+            return self.chance or 0.0
         if self.error == 0:
             return 0.0 if self.margin else 1.0
-        from scipy.stats import t
+        return errors.chance(self.margin / self.error, self._parts) if math.isfinite(self.error) else 1.0
 
-        return float(2 * t.sf(abs(self.margin) / self.error, self.freedom)) if math.isfinite(self.error) else 1.0
+    @property
+    def _parts(self) -> tuple[errors.Part, ...]:
+        return self.parts or ((self.error, self.freedom),)
 
     def visible(self, tests: int, level: float = LEVEL) -> float:
         """The smallest difference from what is asked that would probably have been seen, among `tests` comparisons."""
         if not math.isfinite(self.error):
             return math.nan
-        from scipy.stats import t
-
-        return float(self.error * (t.isf(level / 2 / max(tests, 1), self.freedom) + t.isf(1 - POWER, self.freedom)))
+        tails = level / 2 / max(tests, 1), 1 - POWER
+        return self.error * sum(errors.quantile(tail, self._parts) for tail in tails)
 
     def ahead(self, rounds: int) -> float:
         """The expected change of the difference in `rounds` more rounds.
@@ -114,20 +115,22 @@ class Comparison:
         if math.isnan(moves) and not self.obstacle:
             few = f"{self.name}: too few evaluations to say how it moves in the paper's {rounds} further rounds"
             return replace(self, obstacle=few)
-        signed = moves * (1 if self.above else -1)
-        if self.obstacle or not abs(signed) > abs(self.margin) or signed * self.margin > 0:
+        then = self.difference + moves  # how far two are apart has no sign
+        stays = ((then if self.signed else abs(then)) - self.asked) * (self.difference - self.asked) >= 0
+        if self.obstacle or stays or math.isnan(self.difference):
             return self
-        moved = f"{self.name}: {self.number(self.difference)}{self._unit}, but in the paper's {rounds} further rounds"
-        return replace(self, obstacle=f"{moved} its curves may move by {self.number(moves)}")
+        last = format(self.quarters[1], "+.1f" if self.unit == "points" else "+.3g")
+        moved = f"{self.name}: {self.number(self.difference)}{self._unit}, still moving ({last} in its last quarter)"
+        return replace(self, obstacle=f"{moved}, {rounds} rounds before the paper's end")
 
     def apart(self, within: float) -> "Comparison":
         """This comparison without its direction: that the difference is at most `within` (a share, where in points)."""
         sign, asked = (-1 if self.difference < 0 else 1), within * (100 if self.unit == "points" else 1)
         about = {"name": f"{self.name}, apart", "asked": asked, "above": False, "difference": sign * self.difference}
-        return replace(self, quarters=(sign * self.quarters[0], sign * self.quarters[1]), **about)
+        return replace(self, quarters=(sign * self.quarters[0], sign * self.quarters[1]), signed=False, **about)
 
     def number(self, value: float) -> str:
-        return f"{value:+.1f}" if self.unit == "points" else f"{value:.3g}"
+        return f"{value:{'+' * self.signed}.1f}" if self.unit == "points" else f"{value:.3g}"
 
     @property
     def _unit(self) -> str:
@@ -144,12 +147,12 @@ class Comparison:
         beside = ", ".join(filter(None, (seeds, asked, early)))
         return f"{self.name}: {self.number(self.difference)}{error}{self._unit}" + (f" ({beside})" if beside else "")
 
-    def record(self, adjusted: float, tests: int) -> dict[str, Any]:
+    def record(self, adjusted: float, tests: int, level: float) -> dict[str, Any]:
         """The comparison for a result's JSON."""
         if self.fact is not None:
             return {"as claimed": self.fact}
         about = {"difference": self.difference, "asked": self.asked, "above": self.above, "unit": self.unit}
-        about |= {"error": self.error, "n": self.n, "p": adjusted, "visible": self.visible(tests)}
+        about |= {"error": self.error, "n": self.n, "p": adjusted, "visible": self.visible(tests, level)}
         return about | ({"obstacle": self.obstacle} if self.obstacle else {})
 
 
@@ -175,33 +178,6 @@ def holm(ps: Sequence[float]) -> list[float]:
     return result
 
 
-def combined(*parts: tuple[float, float]) -> tuple[float, float]:
-    """The error of a sum of independent parts, (standard error, degrees of freedom) each, and its degrees of freedom.
-
-    >>> combined((3.0, 2.0), (4.0, math.inf))
-    (5.0, 15.432098765432098)
-    """
-    error = math.hypot(*(each for each, _ in parts))
-    spent = sum(each**4 / freedom for each, freedom in parts if freedom)
-    return error, error**4 / spent if spent else math.inf
-
-
-def share_chance(hits: int, tries: int, asked: float) -> tuple[float, tuple[float, float]]:
-    """The exact two-sided binomial p value of `hits` of `tries` where the share `asked` is expected.
-
-    Returns: it, and the 95 % interval of the share by Clopper and Pearson.
-
-    >>> chance, (low, high) = share_chance(0, 3, 0.5)
-    >>> chance, low, round(high, 3)
-    (0.25, 0.0, 0.708)
-    """
-    from scipy.stats import binomtest
-
-    found = binomtest(hits, tries, min(max(asked, 0.0), 1.0))
-    interval = found.proportion_ci(1 - LEVEL)
-    return float(found.pvalue), (float(interval.low), float(interval.high))
-
-
 def with_seeds(run: History, seeds: list[int]) -> History:
     """A run restricted to the given seeds."""
     rows = [run.seeds.index(seed) for seed in seeds]
@@ -217,10 +193,6 @@ def better_higher(metric: str) -> bool:
     [True, False, False, False, True]
     """
     return not any(word in metric for word in LOWER)
-
-
-def is_share(metric: str) -> bool:
-    return metric.startswith("accuracy")
 
 
 def lacking(values: Any, each: str = "seed") -> str:
@@ -242,38 +214,6 @@ def finite(values: Any) -> bool:
         return False
 
 
-def mean_error(values: np.ndarray) -> float:
-    """The standard error of a mean; nan for a single value."""
-    return float(values.std(ddof=1) / math.sqrt(len(values))) if len(values) > 1 else math.nan
-
-
-def sampling_error(runs: Sequence[History], metric: str) -> tuple[float, float]:
-    """The error of a difference of two runs over the draw of clients and of test rows, and its degrees of freedom.
-
-    Of the headline it is the spread of the clients' own differences, which holds their test rows too. Where all clients
-    share one test set its rows are a further, common draw. Of newcomers it is estimated from the training clients, as
-    a run keeps their mean alone. Of a gap between two clients it is that of their rows. Of other metrics than
-    accuracies it is unknown, and only seeds count.
-    """
-    if not is_share(metric):
-        return 0.0, math.inf
-    clients = [run.client_accuracy.mean(0) for run in runs]
-    shares = [float(np.clip(each.mean(), 0, 1)) for each in clients]
-    a_client = max(min(run.test_labels.get("a client", 1) for run in runs), 1)
-    if metric.endswith("_gap"):
-        return math.sqrt(sum(2 * share * (1 - share) / a_client for share in shares)), math.inf
-    if clients[0].shape == clients[1].shape:
-        parts = [(mean_error(clients[0] - clients[1]), len(clients[0]) - 1)] if len(clients[0]) > 1 else []
-    else:
-        parts = [(mean_error(each), len(each) - 1) for each in clients if len(each) > 1]
-    if "_unseen" in metric and runs[0].settings and (joined := runs[0].settings.unseen_clients):
-        return combined(*((error * math.sqrt((freedom + 1) / joined), freedom) for error, freedom in parts))
-    labels = runs[0].test_labels
-    if labels.get("all") == labels.get("a client") or not parts:
-        parts.append((math.sqrt(sum(share * (1 - share) / a_client for share in shares)), math.inf))
-    return combined(*parts)
-
-
 def quarters(rounds: np.ndarray, curves: np.ndarray, num_rounds: int) -> np.ndarray:
     """The changes `[2, S]` of curves `[S, E]` in the third and in the last quarter of their rounds; nan if unknown.
 
@@ -290,10 +230,9 @@ def quarters(rounds: np.ndarray, curves: np.ndarray, num_rounds: int) -> np.ndar
 
 def movement(changes: np.ndarray) -> dict[str, Any]:
     """The fields `quarters` and `trend` of a `Comparison`, from changes `[2, S]` of its difference."""
-    last, error = float(changes[1].mean()), mean_error(changes[1])
+    last, error = float(changes[1].mean()), errors.mean_error(changes[1])
     noise = False
     if math.isfinite(error) and math.isfinite(last):
-        from scipy.stats import t
-
-        noise = abs(last) < error * t.isf(LEVEL / 2, len(changes[1]) - 1)
+        within = abs(last) < error * errors.quantile(LEVEL / 2, [(error, len(changes[1]) - 1)])
+        noise = within and len(set(np.sign(changes[1]))) > 1  # a trend is beyond its error, or alike in all seeds
     return {"quarters": (float(changes[0].mean()), last), "trend": not noise}

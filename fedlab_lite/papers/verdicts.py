@@ -21,15 +21,16 @@ from typing import Any
 import numpy as np
 
 from fedlab_lite.engine import History
-from fedlab_lite.papers import regime, statistics
+from fedlab_lite.papers import errors, regime, statistics
+from fedlab_lite.papers.learnt import trained
 from fedlab_lite.papers.names import MOMENTS, plain_name
 from fedlab_lite.papers.outcome import Verdict, decide, given, kindest, shortened, together
 from fedlab_lite.papers.statistics import Comparison
 from fedlab_lite.runs import moment_of
 
+WHOLE = ("rounds", "epochs")  # units of numbers that are counted
+
 __all__ = ("change", "compare", "derived", "given", "kindest", "observed", "settled", "table", "together", "trained")
-CLEARLY = 0.02  # share above the majority baseline; a number of standard errors is also required
-LEARNT_ERRORS = 3  # standard errors above the majority baseline
 
 
 def derived(facts: Mapping[str, tuple], cause: str = "", like: str = "printed", *, misprint: bool = False) -> Verdict:
@@ -61,6 +62,7 @@ def observed(
     *,
     above: bool = True,
     error: float = math.nan,
+    freedom: float = math.inf,
     runs: Mapping[str, History] | None = None,
     cause: str = "",
     along: tuple[np.ndarray, np.ndarray] | None = None,
@@ -73,10 +75,11 @@ def observed(
       values: numbers; or booleans, whose share is tested by the binomial distribution.
       above: whether the number should lie above the threshold.
       error: a further standard error, for example over clients and test rows; with it one value is enough.
+      freedom: its degrees of freedom.
       runs: the training runs behind the number; if one of them learnt nothing, the verdict is undecided.
       along: the number over training, as rounds `[E]` and values `[S, E]`: how it moves at the end.
       each: what each value belongs to, if not to a seed: "draw", "measurement".
-      unit: of the values, such as "points".
+      unit: of the values, such as "points". Whole rounds or epochs are known to half of one, which adds to the error.
 
     >>> observed("loss at the end", [0.2, 0.3, 0.25], 1.0, above=False).outcome
     'agrees'
@@ -89,8 +92,8 @@ def observed(
     about |= regime.about_runs(list((runs or {}).values()))
     if values.dtype == bool and values.size:
         hits = int(values.sum())
-        chance, (low, high) = statistics.share_chance(hits, values.size, float(threshold))
-        least, _ = statistics.share_chance(values.size if above else 0, values.size, float(threshold))  # if all hit
+        chance, (low, high) = errors.share_chance(hits, values.size, float(threshold), statistics.LEVEL)
+        least, _ = errors.share_chance(values.size if above else 0, values.size, float(threshold))  # if all hit
         few = ", too few to decide" if least > statistics.LEVEL else ""
         said = f"{name}: {hits} of {values.size} {each}s (95 % interval: {100 * low:.0f} to {100 * high:.0f} %{few})"
         return decide([Comparison(name, hits / values.size, chance=chance, said=said, **about)], cause=cause)
@@ -100,53 +103,23 @@ def observed(
         return decide([Comparison(name, math.nan, **about)])
     if along is not None and len(along[0]):
         about |= statistics.movement(statistics.quarters(*along, int(along[0][-1]))) | {"rounds": int(along[0][-1])}
-    found = _with_error(Comparison(name, float(values.mean()), **about), values, (error, math.inf))
+    found = _with_error(Comparison(name, float(values.mean()), **about), values, (error, freedom))
     return decide([found], cause=cause)
 
 
-def _with_error(found: Comparison, values: np.ndarray, sampling: tuple[float, float]) -> Comparison:
+def _with_error(found: Comparison, values: np.ndarray, sampling: errors.Part) -> Comparison:
     """The comparison with its error over the values and its sampling error; a single value needs the latter."""
-    known = math.isfinite(sampling[0])
+    known = math.isfinite(sampling[0]) and sampling[1] > 0
     if len(values) > 1:
-        error, freedom = statistics.combined((statistics.mean_error(values), len(values) - 1), *[sampling] * known)
-        return replace(found, error=error, freedom=freedom)
+        whole = found.unit in WHOLE and np.array_equal(values, np.round(values))
+        least = 1 / math.sqrt(12 * len(values)) if whole else 0.0  # of rounding
+        parts = (math.hypot(errors.mean_error(values), least), len(values) - 1.0), *[sampling] * known
+        error, freedom = errors.combined(*parts)
+        return replace(found, error=error, freedom=freedom, parts=parts)
     if known and sampling[0] > 0 and not found.pair:
         return replace(found, error=sampling[0], freedom=sampling[1])
     few = f"{replace(found, n=0).words()}, of one {found.each}, so its spread is unknown"
     return replace(found, obstacle=found.obstacle or few)
-
-
-def trained(histories: Mapping[str, History]) -> list[str]:
-    """Reasons why these runs cannot be compared, one sentence each; empty if every run learnt something."""
-    found = []
-    for key, run in histories.items():
-        name = plain_name(key)
-        if run.num_rounds < 1 or not run.seeds:
-            found.append(f"{name} was not trained ({run.num_rounds} rounds, {len(run.seeds)} seeds)")
-        elif any(run.diverged) or not statistics.finite(run.values(run.headline)):
-            found.append(f"{name} diverged")
-        elif statistics.is_share(run.headline) and not math.isfinite(run.constant):
-            found.append(f"{name} has no majority baseline to be held against")
-        elif not statistics.finite(run.final(run.headline)):
-            found.append(f"{name} was not evaluated in its last rounds")
-        else:
-            found += _learnt(name, run)
-    return found
-
-
-def _learnt(name: str, run: History) -> list[str]:
-    """A reason if a run is not clearly above the majority baseline (if unknown: above its start), else none."""
-    headline, values = run.headline, run.final(run.headline)
-    share, sign = statistics.is_share(headline), 1 if statistics.better_higher(headline) else -1
-    spread = statistics.mean_error(run.client_accuracy.mean(0)) if len(values) < 2 else statistics.mean_error(values)
-    known = math.isfinite(run.constant)
-    least = run.constant if known else float(run.metrics[headline][:, 0].mean())
-    need = max(CLEARLY * (1 if share else abs(least)), LEARNT_ERRORS * (spread if math.isfinite(spread) else 0))
-    if sign * (values.mean() - least) > need:
-        return []
-    says = f"{100 * values.mean():.1f} % against {100 * least:.1f} %" if share else f"{values.mean():.4g}, {least:.4g}"
-    beyond = f"{'above' if sign > 0 else 'below'} {'the majority baseline' if known else 'where it started'}"
-    return [f"{name} is not clearly {beyond} ({says})"]
 
 
 def compare(
@@ -187,7 +160,7 @@ def _pair(histories, names, metric, by, higher, last, moment) -> Comparison:
     asked_metric = metric or runs[0].headline
     metrics, at, obstacle = _at_one_moment(names, runs, asked_metric, moment)
     higher = statistics.better_higher(asked_metric) if higher is None else higher
-    share, sign = statistics.is_share(asked_metric), 1 if higher else -1
+    share, sign = errors.is_share(asked_metric), 1 if higher else -1
     scale = 100 if share else 1
     said = " in " + plain_name(asked_metric) if metric and metric != runs[0].headline else ""
     name = f"{versus(*names)}{said}" + (f", {MOMENTS[moment]}" if moment in MOMENTS else "")
@@ -208,7 +181,7 @@ def _pair(histories, names, metric, by, higher, last, moment) -> Comparison:
     measured = [(run.rounds, run.metrics[each], run.num_rounds) for run, each in zip(runs, metrics, strict=True)]
     ours, theirs = (statistics.quarters(*each) for each in measured)
     about |= statistics.movement(scale * (ours - theirs)) | {"n": len(common)}
-    error, freedom = statistics.sampling_error(runs, asked_metric)
+    error, freedom = errors.sampling_error(runs, asked_metric)
     return _with_error(Comparison(name, float(values.mean()), **about), values, (scale * error, freedom))
 
 
@@ -258,7 +231,13 @@ def change(run: History, metric: str | None = None, share: float = 0.2) -> np.nd
 
 
 def settled(
-    what: str, moved: np.ndarray, within: float, *, higher: bool = True, runs: Mapping[str, History] | None = None
+    what: str,
+    moved: np.ndarray,
+    within: float,
+    *,
+    higher: bool = True,
+    runs: Mapping[str, History] | None = None,
+    along: tuple[np.ndarray, np.ndarray] | None = None,
 ) -> Verdict:
     """The verdict on whether a curve has levelled off; undecided if it still improves.
 
@@ -266,11 +245,16 @@ def settled(
       moved: the change at the end, one value per seed, see `change`; the curve is level if it is less than `within`.
       higher: whether higher is better.
       runs: as for `observed`.
+      along: the curve, as rounds `[E]` and values `[S, E]` in the unit of `moved`. It is not level if in the paper's
+        further rounds it may change by as much.
 
     >>> settled("accuracy", np.array([0.05, 0.06, 0.05]), 0.02).outcome
     'undecided'
     """
-    found = observed(what, np.abs(moved), within, above=False, runs=runs)
+    if along is not None:  # as a curve that rises, so that what it moves adds to the change
+        last = statistics.quarters(*along, int(along[0][-1]))[1].mean()
+        along = along[0], along[1] * (-1 if last < 0 else 1)
+    found = observed(what, np.abs(moved), within, above=False, runs=runs, along=along)
     if found.outcome == "differs" and np.mean(moved) * (1 if higher else -1) > 0:
         return Verdict("undecided", shortened(f"{found.reason}: still getting better"))
     return found

@@ -72,6 +72,18 @@ def test_slope_of_a_power():
     assert np.isnan(speedup.slope(n, [1.0, np.nan, 1.0, 1.0]))
 
 
+def test_points_that_are_on_no_line_make_a_slope_uncertain():
+    """Times 8, 4, 2, 2 of 1 to 8 workers: residuals in factors of 2 are -0.1, -0.2, 0.7 and -0.4, over 5 log2(2)^2."""
+    times = np.array([8.0, 4.0, 2.0, 2.0])
+    residuals = np.log2(times) - np.polyval(np.polyfit(range(4), np.log2(times), 1), range(4))
+    by_hand = np.sqrt(np.sum(residuals**2) / 2 / 5)
+    error, freedom = speedup.slope_error([1, 2, 4, 8], np.stack([times, 3 * times], 1))
+    assert (error, freedom) == (pytest.approx(by_hand), 2)
+    assert speedup.slope_error([1, 2, 4], [4.0, 2.0, 1.0])[0] == pytest.approx(0, abs=1e-9)
+    assert np.isnan(speedup.slope_error([4, 16], [4.0, 2.0])[0])  # two points are always on a line
+    assert np.isnan(speedup.slope_error([1, 2, 4], [4.0, np.nan, 1.0])[0])
+
+
 def test_training_rows_are_judged():
     """Where the test rows are the training rows, both judgements are the same."""
     data = blobs(sizes=[6, 9, 4]).data
@@ -90,3 +102,49 @@ def test_judging_training_rows_changes_nothing_else():
     for name, values in plain.metrics.items():
         np.testing.assert_array_equal(values, found.metrics[name])
     assert not np.array_equal(found.metrics["loss_training"], found.metrics["loss"])
+
+
+def at_sizes(method: str, curves: dict[int, list], metric: str = "loss_training") -> dict:
+    """Runs of a method with several numbers of workers, which have these curves."""
+    runs = {n: replace(history(curve), settings=Settings(**RING, num_clients=n)) for n, curve in curves.items()}
+    return {
+        f"digits_{n}/{method}": replace(run, metrics={metric: run.metrics["accuracy"], "loss_training": loss})
+        for n, run in runs.items()
+        for loss in [np.array(curves[n])]
+    }
+
+
+def test_runs_have_converged_halfway_to_the_largest_final_loss():
+    """Starts 8 and 6, ends 2, 1 and 4, 1: L* is halfway from 7 to 4; Local has DePRL's L*, equal rows their own."""
+    runs = at_sizes("deprl", {4: [[8.0, 2.0], [6.0, 1.0]], 8: [[8.0, 4.0], [6.0, 1.0]]})
+    runs |= at_sizes("local", {4: [[6.5, 4.5], [6.5, 6.0]]}) | at_sizes("deprl_rows", {4: [[3.0, 1.0], [3.0, 1.0]]})
+    speed = speedup.speed_up(runs)
+    assert speed.workers["digits", "deprl"] == {4: "digits_4/deprl", 8: "digits_8/deprl"}
+    assert (speed.level("digits", "deprl"), speed.level("digits", "deprl", share=1.0)) == (5.5, 4.0)
+    assert (speed.level("digits", "local"), speed.level("digits", "deprl_rows")) == (5.5, 2.0)
+    found = speed.rounds()
+    assert list(found) == list(runs)
+    np.testing.assert_allclose(found["digits_4/deprl"], [2.5 / 6, 0.5 / 5])
+    np.testing.assert_allclose(found["digits_4/local"], [0.5, np.nan])
+    by_hand = np.log([found["digits_8/deprl"][0] / found["digits_4/deprl"][0], 1.0]) / np.log(2)
+    np.testing.assert_allclose(
+        speed.slopes({k: v for k, v in found.items() if "local" not in k})["digits", "deprl"], by_hand, atol=1e-12
+    )
+    assert ("digits", "local") not in speed.slopes({k: v for k, v in found.items() if "local" not in k})
+
+
+def test_a_loss_that_ends_above_its_start_has_no_level():
+    speed = speedup.speed_up(at_sizes("deprl", {4: [[2.0, 1.0]], 8: [[2.0, 3.0]]}))
+    assert np.isnan(speed.level("digits", "deprl"))
+    assert np.isnan(np.concatenate(list(speed.rounds().values()))).all()
+
+
+def test_runs_with_the_measure_of_the_theorem_are_judged_by_its_mean_too():
+    """Means of M(k) so far: 4, 3, 2 and 6, 3, 2; from each round on the same. Halfway from 4 to 2 is 3."""
+    speed = speedup.speed_up(
+        at_sizes("deprl_steps", {4: [[4.0, 2.0, 0.0]], 8: [[6.0, 0.0, 0.0]]}, metric="stationarity")
+    )
+    assert speed.workers["digits", "deprl_steps_m"] == {4: "digits_4/deprl_steps_m", 8: "digits_8/deprl_steps_m"}
+    assert speed.level("digits", "deprl_steps_m") == 3.0
+    np.testing.assert_allclose(speed.rounds()["digits_4/deprl_steps_m"], [1.0])
+    assert speed.level("digits", "deprl_steps") == 2.5  # of the loss itself: from 5, the mean start, to 0

@@ -9,7 +9,7 @@ from helpers import made
 from fedlab_lite.papers import statistics
 from fedlab_lite.papers.outcome import decide
 from fedlab_lite.papers.statistics import Comparison
-from fedlab_lite.papers.verdicts import compare, observed
+from fedlab_lite.papers.verdicts import compare, observed, settled
 
 
 def ramp(curve, name):
@@ -28,7 +28,8 @@ def test_what_still_moves_is_judged_over_the_rounds_that_the_paper_has_left(high
     assert pair.after(0) == pair
     assert pair.after(5) == pair
     moved = pair.after(60)
-    assert "its curves may move by" in moved.obstacle
+    last = "+0.03 in its" if not higher else f"{pair.quarters[1]:+.1f} in its"
+    assert moved.obstacle.endswith(f"still moving ({last} last quarter), 60 rounds before the paper's end")
     assert decide([moved]).outcome == "undecided"
     reverse = tuple(-each for each in pair.quarters)
     assert decide([replace(pair, quarters=reverse).after(60)]).outcome == "agrees"  # it moves with the claim
@@ -55,6 +56,33 @@ def test_a_movement_within_its_error_ends_with_a_quarter():
     assert [each.ahead(100) for each in moves] == [pytest.approx(1.0), pytest.approx(10.0)]
     assert [bool(each.after(100).obstacle) for each in moves] == [False, True]
     assert statistics.movement(np.array([[1.0], [2.0]]))["trend"]  # of one seed it is not known
+    assert statistics.movement(np.array([[-1.0] * 3, [-3.8, -3.2, -7.7]]))[
+        "trend"
+    ]  # within its error, alike in all seeds
+
+
+@pytest.mark.parametrize(
+    ("apart", "last", "stays"),
+    [(1.0, -2.0, False), (14.3, -8.0, True), (14.3, -1.0, False), (1.0, 0.5, False), (14.3, 1.0, True)],
+)
+def test_two_that_cross_each_other_may_be_as_far_apart_as_before(apart, last, stays):
+    """At most 5 points apart is asked; 10 more quarters of -2 take 1 to -19, which is 19 apart."""
+    found = Comparison(
+        "a", apart, asked=5.0, above=False, signed=False, rounds=40, quarters=(last, last), unit="points"
+    )
+    assert bool(found.after(100).obstacle) != stays
+
+
+def test_a_curve_that_will_move_has_not_settled():
+    """It moves by 0.01 in its last fifth, which is less than 0.02; over 60 further rounds it falls by 0.08."""
+    rounds = np.arange(0, 41, 2)
+    curves = 1 - 0.05 * rounds / 40 + np.array([[0.0], [0.001], [-0.001]])
+    moved = np.array([-0.01, -0.0101, -0.0099])
+    (level,) = settled("loss", moved, 0.02, higher=False).comparisons
+    assert decide([level.after(60)]).outcome == "agrees"
+    (found,) = settled("loss", moved, 0.02, higher=False, along=(rounds, curves)).comparisons
+    assert decide([found.after(0)]).outcome == "agrees"
+    assert decide([found.after(60)]).outcome == "undecided"
 
 
 def test_a_curve_with_too_few_evaluations_decides_nothing_over_further_rounds():
@@ -71,4 +99,4 @@ def test_a_measured_number_moves_with_its_curve():
     (found,) = observed("ratio", curves[:, -1], 0.5, along=(rounds, curves)).comparisons
     assert found.quarters == (pytest.approx(-0.1), pytest.approx(-0.1))
     assert not found.after(5).obstacle
-    assert "may move by -0.2" in found.after(20).obstacle
+    assert "still moving (-0.1 in its last quarter), 20 rounds before the paper's end" in found.after(20).obstacle

@@ -225,7 +225,7 @@ def test_a_part_of_an_item_has_its_runs():
     assert all(run == table[name] for name, run in figure.items())
     dirichlet = presets.settings("fedf_admm", "fig09_fmnist_dirichlet", "laptop")
     assert set(table) - set(dirichlet) >= {"fmnist_dirichlet_cnn/dec_fedprox"}
-    assert len(dirichlet) == 6  # Local among them
+    assert len(dirichlet) == 8  # Local and two readings among them
     assert presets.preset_table("fedf_admm", "fig05_fmnist_1class", "laptop")["minutes"] == 220
 
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from helpers import made
 
+from fedlab_lite.papers import errors
 from fedlab_lite.papers.outcome import OUTCOMES
 from fedlab_lite.papers.verdicts import compare, kindest, observed, together
 
@@ -48,6 +49,27 @@ def test_more_readings_do_not_make_a_word_more_likely(readings, parts):
         }
         words.append(kindest(tried).outcome)
     assert 1 - words.count("undecided") / draws <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / draws)
+
+
+@pytest.mark.parametrize("rows", [0.3, 0.5, 1.0, 3.0])
+@pytest.mark.parametrize("level", [0.05, 0.05 / 6])
+def test_a_second_error_does_not_make_chance_look_rare(rows, level):
+    """Three seeds of standard error 1, and rows of a known one: with Welch's degrees of freedom, 0.5 gives 6 %."""
+    rng = np.random.default_rng(int(10 * rows))
+    seeds = rng.normal(0, math.sqrt(3), (4000, 3))
+    ratios, errors_of = seeds.mean(1) + rng.normal(0, rows, 4000), seeds.std(1, ddof=1) / math.sqrt(3)
+    bars = [
+        math.hypot(error, rows) * errors.quantile(level / 2, [(error, 2.0), (rows, math.inf)]) for error in errors_of
+    ]
+    assert np.mean(np.abs(ratios) > bars) <= level + 3 * math.sqrt(level * (1 - level) / 4000)
+
+
+@pytest.mark.parametrize("parts", [[(1.0, 2.0)], [(1.0, 2.0), (0.3, math.inf)], [(0.0, 2.0), (1.0, 29.0)]])
+def test_a_chance_is_the_inverse_of_its_quantile(parts):
+    for p in (0.5, 0.05, 0.001):
+        assert errors.chance(errors.quantile(p / 2, parts), parts) == pytest.approx(p)
+    assert errors.chance(0.0, parts) == 1.0
+    assert errors.chance(1e40, parts) == 0.0
 
 
 @pytest.mark.slow

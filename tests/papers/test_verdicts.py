@@ -9,8 +9,8 @@ from helpers import made
 from hypothesis import given as for_all
 from hypothesis import strategies as st
 
-from fedlab_lite.papers import statistics
-from fedlab_lite.papers.outcome import OUTCOMES, WORDS, decide, shortened
+from fedlab_lite.papers import errors, scope, statistics
+from fedlab_lite.papers.outcome import OUTCOMES, WORDS, decide, kindest, shortened
 from fedlab_lite.papers.statistics import Comparison
 from fedlab_lite.papers.verdicts import compare, derived, observed, trained
 from fedlab_lite.runs import Settings
@@ -62,6 +62,29 @@ def test_the_quantile_is_that_of_t():
         assert observed("x", values + factor / math.sqrt(3)).outcome == expected
 
 
+def test_counted_epochs_that_are_alike_in_all_seeds_are_known_to_half_of_one():
+    """3, 3, 3 against 3.5 is half an epoch of three seeds; with the spread alone, chance would be 0."""
+    (near,), (far,) = (observed("x", [n] * 3, 3.5, above=False, unit="epochs").comparisons for n in (3, 1))
+    assert near.error == far.error == pytest.approx(1 / 6)
+    assert near.p > 0.05 > far.p > 0
+    (points,) = observed("x", [3.0] * 3, 3.5, above=False, unit="points").comparisons
+    assert points.error == 0
+
+
+def test_the_reason_names_what_points_against_the_claim_before_an_obstacle():
+    blocked = Comparison("blocked", 3.0, obstacle="blocked: rivals are not in the paper's order")
+    against = Comparison("against", -7.4, error=3.0, freedom=2.0, n=3)
+    assert decide([blocked, against]).reason.startswith("against: -7.4")
+    assert decide([blocked, replace(against, difference=7.4)]).reason.startswith("blocked: rivals")
+
+
+def test_a_record_has_the_smallest_difference_that_the_reason_names():
+    """Of two readings each has half of the level."""
+    part = decide([Comparison("a", 1.0, error=1.0, freedom=2.0, n=3)])
+    found = kindest({"one": part, "two": part})
+    assert f"visible: {scope.recorded(found)['a']['visible']:.3g}" in found.reason
+
+
 def test_one_seed_decides_nothing_about_two_methods():
     found = compare({"a": made([0.9]), "b": made([0.5])}, "a", "b")
     assert found.outcome == "undecided"
@@ -82,7 +105,7 @@ def test_clients_and_rows_count_whatever_the_seeds():
 
 def test_one_test_set_for_all_is_a_common_draw():
     runs = [made([0.8] * 3, test_labels={"all": 400, "a client": 400}), made([0.5] * 3)]
-    error, freedom = statistics.sampling_error(runs, "accuracy")
+    error, freedom = errors.sampling_error(runs, "accuracy")
     assert error == pytest.approx(math.sqrt((0.8 * 0.2 + 0.5 * 0.5) / 100), rel=1e-6)  # the smaller test set counts
     assert freedom > 1e6
 
@@ -107,7 +130,7 @@ def test_the_error_of_newcomers_is_over_their_number():
     runs = [made([0.8, 0.8], settings=settings), made([0.7, 0.7], settings=settings)]
     curves = runs[0].client_curves + np.linspace(-0.02, 0.02, 20) * 2
     runs[0] = replace(runs[0], client_curves=curves)
-    few = statistics.sampling_error(runs, "accuracy_unseen")
+    few = errors.sampling_error(runs, "accuracy_unseen")
     error = np.std(np.linspace(-0.04, 0.04, 20), ddof=1) / math.sqrt(5)
     assert few == (pytest.approx(error), pytest.approx(19))
 
@@ -176,6 +199,7 @@ def test_how_far_apart_two_runs_are_has_no_direction(lead, outcome):
         assert found.comparisons[0].difference == pytest.approx(100 * abs(lead), abs=0.3)
         assert "apart" in found.comparisons[0].name
         assert found.comparisons[0].asked == 5.0
+        assert f"apart: {100 * abs(lead):.1f} ± " in found.comparisons[0].words()  # no sign
 
 
 def test_runs_are_paired_by_the_seeds_that_both_have():
