@@ -42,6 +42,7 @@ TESTS = {  # the tests of a file, as arguments of pytest
     "fedlab_lite/engine/privacy.py": "tests/engine/test_privacy.py",
     "fedlab_lite/papers/outcome.py": "tests/papers/test_verdicts.py tests/papers/test_verdicts_counted.py",
     "fedlab_lite/papers/statistics.py": "tests/papers/test_verdicts.py tests/papers/test_verdict_rates.py",
+    "fedlab_lite/papers/learnt.py": "tests/papers/test_verdicts.py",
     "fedlab_lite/papers/errors.py": "tests/papers/test_verdicts.py tests/papers/test_verdict_rates.py",
     "fedlab_lite/papers/verdicts.py": "tests/papers/test_verdicts.py tests/papers/test_verdicts_counted.py",
 }

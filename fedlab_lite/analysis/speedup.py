@@ -11,6 +11,7 @@ from jaxtyping import Float
 
 from fedlab_lite.engine import History
 from fedlab_lite.runs import Settings, algorithm_of, build_problem
+from fedlab_lite.util import InputError
 
 
 def rounds_to(run: History, metric: str, target: float, *, above: bool = True) -> Float[np.ndarray, " S"]:
@@ -76,10 +77,14 @@ class SpeedUp:
     def level(self, dataset: str, method: str, share: float = 0.5) -> float:
         """L*: this share of the way from DePRL's start to its largest final loss, for all numbers of workers and seeds.
 
-        Each reading of DePRL has its own L*, other methods have that of DePRL with passes. It is nan where a run ends
-        above its start. Means of M(k) start at the smallest peak of a run.
+        Each reading of DePRL has its own L*, other methods have that of DePRL with passes. It is nan unless the largest
+        final loss is below the mean start. Means of M(k) start at the smallest peak of a run.
+
+        Raises: `InputError` where DePRL did not run.
         """
         own = method if method.startswith("deprl") else "deprl"
+        if (dataset, own) not in self.workers:
+            raise InputError(f"L* is that of DePRL, and no run of {own} on {dataset} is here; run it, too")
         runs = [self.judged[name] for name in self.workers[dataset, own].values()]
         curves = [run.values(_criterion(own)).astype(float) for run in runs]
         first = np.min if _criterion(own) == "stationarity" else np.mean
@@ -112,6 +117,8 @@ class SpeedUp:
 def speed_up(histories: Mapping[str, History]) -> SpeedUp:
     """The runs of a notebook, named "column/method", by data set, method and number of workers.
 
+    Raises: `InputError` for two runs that share all three.
+
     Example:
       >>> from fedlab_lite.runs import run
       >>> base = {"num_rounds": 1, "model_options": {"width": 8}, "algorithm": "deprl", "graph": "ring"}
@@ -126,7 +133,8 @@ def speed_up(histories: Mapping[str, History]) -> SpeedUp:
             judged[f"{name}_m"] = highest_mean(run, "stationarity")
     for name, run in judged.items():
         names = workers.setdefault((run.settings.dataset, name.rpartition("/")[2]), {})
-        names[run.settings.num_clients] = name
+        if (twin := names.setdefault(run.settings.num_clients, name)) != name:
+            raise InputError(f"{twin} and {name} share data set, method and number of workers; leave one of them out")
     return SpeedUp(judged, workers)
 
 
@@ -180,7 +188,8 @@ def slope(numbers: Float[np.ndarray, " n"], values: Float[np.ndarray, " n *S"]) 
 def slope_error(numbers: Float[np.ndarray, " n"], values: Float[np.ndarray, " n *S"]) -> tuple[float, int]:
     """The standard error of a `slope` because the points are on no line, and its degrees of freedom, n - 2.
 
-    Each number of workers has one partition, so this error contains the partition's. It is nan for two points.
+    Each number of workers has one partition, so this error contains the partition's. The seeds' is in it too, as the
+    points are means over seeds. It is nan for two points.
 
     >>> error, freedom = slope_error([1, 2, 4], [8.0, 2.0, 2.0])
     >>> round(error, 3), freedom

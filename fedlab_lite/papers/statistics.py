@@ -43,6 +43,7 @@ class Comparison:
     each: str = "seed"  # what a value belongs to
     unit: str = ""
     quarters: tuple[float, float] = (0.0, 0.0)  # change of the difference in the third and the last quarter of training
+    falls: bool = False  # whether these are changes of a curve that falls, with the other sign
     trend: bool = True  # whether the last quarter's change exceeds its error; else it is noise, and ends with a quarter
     rounds: int = 0  # that were trained
     of_rounds: int = 0  # the paper's, if it is not known how the difference moves until then
@@ -119,9 +120,11 @@ class Comparison:
         stays = ((then if self.signed else abs(then)) - self.asked) * (self.difference - self.asked) >= 0
         if self.obstacle or stays or math.isnan(self.difference):
             return self
-        last = format(self.quarters[1], "+.1f" if self.unit == "points" else "+.3g")
-        moved = f"{self.name}: {self.number(self.difference)}{self._unit}, still moving ({last} in its last quarter)"
-        return replace(self, obstacle=f"{moved}, {rounds} rounds before the paper's end")
+        last = self.quarters[1] * (-1 if self.falls else 1)
+        moved = format(last, "+.1f" if self.unit == "points" else "+.3g")
+        moved = f"but it moved by {moved} in the last {self.rounds / 4:.0f} rounds"
+        said = f"{self.name}: {self.number(self.difference)}{self._unit}, {moved}"
+        return replace(self, obstacle=f"{said}, and the paper has {rounds} more")
 
     def apart(self, within: float) -> "Comparison":
         """This comparison without its direction: that the difference is at most `within` (a share, where in points)."""

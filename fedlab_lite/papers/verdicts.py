@@ -79,7 +79,7 @@ def observed(
       runs: the training runs behind the number; if one of them learnt nothing, the verdict is undecided.
       along: the number over training, as rounds `[E]` and values `[S, E]`: how it moves at the end.
       each: what each value belongs to, if not to a seed: "draw", "measurement".
-      unit: of the values, such as "points". Whole rounds or epochs are known to half of one, which adds to the error.
+      unit: of the values, such as "points". Whole rounds or epochs, and differences of two, have an error of rounding.
 
     >>> observed("loss at the end", [0.2, 0.3, 0.25], 1.0, above=False).outcome
     'agrees'
@@ -112,7 +112,7 @@ def _with_error(found: Comparison, values: np.ndarray, sampling: errors.Part) ->
     known = math.isfinite(sampling[0]) and sampling[1] > 0
     if len(values) > 1:
         whole = found.unit in WHOLE and np.array_equal(values, np.round(values))
-        least = 1 / math.sqrt(12 * len(values)) if whole else 0.0  # of rounding
+        least = 1 / math.sqrt(6 * len(values)) if whole else 0.0  # of rounding, of a difference of two
         parts = (math.hypot(errors.mean_error(values), least), len(values) - 1.0), *[sampling] * known
         error, freedom = errors.combined(*parts)
         return replace(found, error=error, freedom=freedom, parts=parts)
@@ -251,10 +251,12 @@ def settled(
     >>> settled("accuracy", np.array([0.05, 0.06, 0.05]), 0.02).outcome
     'undecided'
     """
-    if along is not None:  # as a curve that rises, so that what it moves adds to the change
-        last = statistics.quarters(*along, int(along[0][-1]))[1].mean()
-        along = along[0], along[1] * (-1 if last < 0 else 1)
+    falls = along is not None and np.mean(moved) < 0
+    if along is not None and falls:  # turned over, so that what it moves adds to the change
+        along = along[0], -along[1]
     found = observed(what, np.abs(moved), within, above=False, runs=runs, along=along)
+    if falls and found.comparisons:
+        found = decide([replace(each, falls=True) for each in found.comparisons])
     if found.outcome == "differs" and np.mean(moved) * (1 if higher else -1) > 0:
         return Verdict("undecided", shortened(f"{found.reason}: still getting better"))
     return found

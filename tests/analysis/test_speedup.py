@@ -73,10 +73,9 @@ def test_slope_of_a_power():
 
 
 def test_points_that_are_on_no_line_make_a_slope_uncertain():
-    """Times 8, 4, 2, 2 of 1 to 8 workers: residuals in factors of 2 are -0.1, -0.2, 0.7 and -0.4, over 5 log2(2)^2."""
+    """Times 8, 4, 2, 2: in factors of 2 the line is 2.8 - 0.7 x, with residuals 0.2, -0.1, -0.4 and 0.3."""
     times = np.array([8.0, 4.0, 2.0, 2.0])
-    residuals = np.log2(times) - np.polyval(np.polyfit(range(4), np.log2(times), 1), range(4))
-    by_hand = np.sqrt(np.sum(residuals**2) / 2 / 5)
+    by_hand = np.sqrt((0.2**2 + 0.1**2 + 0.4**2 + 0.3**2) / 2 / 5)
     error, freedom = speedup.slope_error([1, 2, 4, 8], np.stack([times, 3 * times], 1))
     assert (error, freedom) == (pytest.approx(by_hand), 2)
     assert speedup.slope_error([1, 2, 4], [4.0, 2.0, 1.0])[0] == pytest.approx(0, abs=1e-9)
@@ -131,6 +130,14 @@ def test_runs_have_converged_halfway_to_the_largest_final_loss():
         speed.slopes({k: v for k, v in found.items() if "local" not in k})["digits", "deprl"], by_hand, atol=1e-12
     )
     assert ("digits", "local") not in speed.slopes({k: v for k, v in found.items() if "local" not in k})
+
+
+def test_runs_that_cannot_be_told_apart_and_rivals_without_deprl_are_refused():
+    runs = at_sizes("deprl", {4: [[2.0, 1.0]]})
+    with pytest.raises(InputError, match="digits_4/deprl and other/deprl share data set, method and number of workers"):
+        speedup.speed_up(runs | {"other/deprl": runs["digits_4/deprl"]})
+    with pytest.raises(InputError, match="no run of deprl on digits is here"):
+        speedup.speed_up(at_sizes("local", {4: [[2.0, 1.0]]})).rounds()
 
 
 def test_a_loss_that_ends_above_its_start_has_no_level():

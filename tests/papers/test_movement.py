@@ -28,8 +28,8 @@ def test_what_still_moves_is_judged_over_the_rounds_that_the_paper_has_left(high
     assert pair.after(0) == pair
     assert pair.after(5) == pair
     moved = pair.after(60)
-    last = "+0.03 in its" if not higher else f"{pair.quarters[1]:+.1f} in its"
-    assert moved.obstacle.endswith(f"still moving ({last} last quarter), 60 rounds before the paper's end")
+    last = f"{pair.quarters[1]:+.1f}" if higher else "+0.03"
+    assert moved.obstacle.endswith(f"but it moved by {last} in the last 10 rounds, and the paper has 60 more")
     assert decide([moved]).outcome == "undecided"
     reverse = tuple(-each for each in pair.quarters)
     assert decide([replace(pair, quarters=reverse).after(60)]).outcome == "agrees"  # it moves with the claim
@@ -83,6 +83,7 @@ def test_a_curve_that_will_move_has_not_settled():
     (found,) = settled("loss", moved, 0.02, higher=False, along=(rounds, curves)).comparisons
     assert decide([found.after(0)]).outcome == "agrees"
     assert decide([found.after(60)]).outcome == "undecided"
+    assert "loss: 0.01, but it moved by -0.0125 in the last 10 rounds" in found.after(60).obstacle  # it falls
 
 
 def test_a_curve_with_too_few_evaluations_decides_nothing_over_further_rounds():
@@ -99,4 +100,4 @@ def test_a_measured_number_moves_with_its_curve():
     (found,) = observed("ratio", curves[:, -1], 0.5, along=(rounds, curves)).comparisons
     assert found.quarters == (pytest.approx(-0.1), pytest.approx(-0.1))
     assert not found.after(5).obstacle
-    assert "still moving (-0.1 in its last quarter), 20 rounds before the paper's end" in found.after(20).obstacle
+    assert "0.6, but it moved by -0.1 in the last 10 rounds, and the paper has 20 more" in found.after(20).obstacle

@@ -119,7 +119,7 @@ def test_what_still_moves_over_the_papers_rounds_is_undecided():
         found, _, _ = scope.judge(TABLE, "laptop", decide([moving]), runs, [], {})
         assert found.outcome == expected
     less = scope.judge(TABLE, "laptop", decide([replace(moving, difference=1.0)]), runs, [], {})[0]
-    assert "still moving (-1.0 in its last quarter), 60 rounds before the paper's end" in less.reason
+    assert "but it moved by -1.0 in the last 10 rounds, and the paper has 60 more" in less.reason
 
 
 def test_data_that_stand_for_the_papers_have_the_rounds_of_those():
@@ -129,7 +129,7 @@ def test_data_that_stand_for_the_papers_have_the_rounds_of_those():
     for data, left in (("fashion_mnist", 90), ("cifar10", 90), ("shakespeare", 340)):
         moving = Comparison("a", 0.5, data=data, **about)
         found = scope.judge(table, "laptop", decide([moving]), {"a": shares(0.5)}, [], {})[0]
-        assert f"{left} rounds before the paper's end" in found.reason
+        assert f"the paper has {left} more" in found.reason
 
 
 def test_all_data_at_laptop_have_rounds_in_the_paper():
