@@ -85,9 +85,9 @@ class SpeedUp:
         own = method if method.startswith("deprl") else "deprl"
         if (dataset, own) not in self.workers:
             raise InputError(f"L* is that of DePRL, and no run of {own} on {dataset} is here; run it, too")
-        runs = [self.judged[name] for name in self.workers[dataset, own].values()]
-        curves = [run.values(_criterion(own)).astype(float) for run in runs]
-        first = np.min if _criterion(own) == "stationarity" else np.mean
+        metric = _criterion(own)
+        curves = [self.judged[name].values(metric).astype(float) for name in self.workers[dataset, own].values()]
+        first = np.min if metric == "stationarity" else np.mean
         start, worst = first([curve[:, 0] for curve in curves]), np.max([curve[:, -1] for curve in curves])
         return float(start + share * (worst - start)) if worst < start else np.nan
 
@@ -199,5 +199,5 @@ def slope_error(numbers: Float[np.ndarray, " n"], values: Float[np.ndarray, " n 
     with np.errstate(divide="ignore", invalid="ignore"):
         y = np.log(np.asarray(values, float)).reshape(len(x), -1).mean(1)
     x, y = x - x.mean(), y - y.mean()
-    rest = y - x * (x @ y) / (x @ x)
+    rest = y - x * np.mean(slope(numbers, values))
     return float(np.sqrt(rest @ rest / freedom / (x @ x))) if freedom > 0 else np.nan, freedom

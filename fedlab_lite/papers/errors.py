@@ -14,6 +14,7 @@ import numpy as np
 from fedlab_lite.engine import History
 
 Part = tuple[float, float]
+LEVEL = 0.05  # two-sided: equal methods get either word in at most this share of claims
 LEAST = 1e-30  # smaller chances are 0
 
 
@@ -67,10 +68,10 @@ def chance(ratio: float, parts: Sequence[Part]) -> float:
     return 0.0 if missing(math.log(LEAST)) < 0 else math.exp(brentq(missing, math.log(LEAST), 0.0))
 
 
-def share_chance(hits: int, tries: int, asked: float, level: float = 0.05) -> tuple[float, tuple[float, float]]:
+def share_chance(hits: int, tries: int, asked: float) -> tuple[float, tuple[float, float]]:
     """The exact two-sided binomial p value of `hits` of `tries` where the share `asked` is expected.
 
-    Returns: it, and the interval of the share at this level by Clopper and Pearson.
+    Returns: it, and the 95 % interval of the share by Clopper and Pearson.
 
     >>> p, (low, high) = share_chance(0, 3, 0.5)
     >>> p, low, round(high, 3)
@@ -79,11 +80,11 @@ def share_chance(hits: int, tries: int, asked: float, level: float = 0.05) -> tu
     from scipy.stats import binomtest
 
     found = binomtest(hits, tries, min(max(asked, 0.0), 1.0))
-    interval = found.proportion_ci(1 - level)
+    interval = found.proportion_ci(1 - LEVEL)
     return float(found.pvalue), (float(interval.low), float(interval.high))
 
 
-def sampling_error(runs: Sequence[History], metric: str) -> tuple[float, float]:
+def sampling_error(runs: Sequence[History], metric: str) -> Part:
     """The error of a difference of two runs over the draw of clients and of test rows, and its degrees of freedom.
 
     Of the headline it is the spread of the clients' own differences, which holds their test rows too. Where all clients

@@ -4,7 +4,8 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from fedlab_lite.papers.statistics import LEVEL, Comparison, holm
+from fedlab_lite.papers.errors import LEVEL
+from fedlab_lite.papers.statistics import Comparison, holm
 from fedlab_lite.util.text import markdown
 
 OUTCOMES = ("agrees", "differs", "undecided", "misprint")

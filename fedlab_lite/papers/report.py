@@ -63,10 +63,10 @@ def duration(minutes: float | None) -> str:
     >>> [duration(minutes) for minutes in (0.7, 11, 120, 203, 900, None)]
     ['42 s', '11 min', '2 h', '3.4 h', '15 h', 'not counted']
     """
-    if minutes is None or minutes < 1:
-        return "not counted" if minutes is None else f"{60 * minutes:.0f} s"
+    if minutes is None:
+        return "not counted"
     if minutes < 120:
-        return f"{minutes:.0f} min"
+        return f"{60 * minutes:.0f} s" if minutes < 1 else f"{minutes:.0f} min"
     return f"{minutes / 60:.1f}".removesuffix(".0") + " h" if minutes < 600 else f"{minutes / 60:.0f} h"
 
 

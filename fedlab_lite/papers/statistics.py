@@ -12,10 +12,10 @@ import numpy as np
 
 from fedlab_lite.engine import History
 from fedlab_lite.papers import errors
+from fedlab_lite.papers.errors import LEVEL
 from fedlab_lite.runs import moment_of
 
 LOWER = ("loss", "distance", "error", "gap", "residual")  # a metric whose name has one of these words: lower is better
-LEVEL = 0.05  # two-sided: equal methods get either word in at most this share of claims
 POWER = 0.8  # with which the smallest visible difference would be seen
 
 

@@ -92,9 +92,9 @@ def observed(
     about |= regime.about_runs(list((runs or {}).values()))
     if values.dtype == bool and values.size:
         hits = int(values.sum())
-        chance, (low, high) = errors.share_chance(hits, values.size, float(threshold), statistics.LEVEL)
+        chance, (low, high) = errors.share_chance(hits, values.size, float(threshold))
         least, _ = errors.share_chance(values.size if above else 0, values.size, float(threshold))  # if all hit
-        few = ", too few to decide" if least > statistics.LEVEL else ""
+        few = ", too few to decide" if least > errors.LEVEL else ""
         said = f"{name}: {hits} of {values.size} {each}s (95 % interval: {100 * low:.0f} to {100 * high:.0f} %{few})"
         return decide([Comparison(name, hits / values.size, chance=chance, said=said, **about)], cause=cause)
     values = values.astype(float).ravel()
