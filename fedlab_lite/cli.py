@@ -50,12 +50,12 @@ def _options(args: argparse.Namespace) -> dict:
 
 
 def list_items(args: argparse.Namespace) -> None:
-    """List the notebooks, and how long each takes; or algorithms, models, data sets; or what `paper` has to compute.
+    """List the notebooks and their times; or settings, algorithms, models, data sets; or what `paper` has to compute.
 
     examples:
       fedlab list
-      fedlab list tab0
       fedlab list 'fedeq/fig*'
+      fedlab list settings
       fedlab list algorithms fedeq
       fedlab list models
       fedlab list datasets

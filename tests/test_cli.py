@@ -23,7 +23,7 @@ from fedlab_lite.data import DATASETS, synthetic
 from fedlab_lite.nn import MODELS
 from fedlab_lite.papers import Item, notebooks
 from fedlab_lite.papers import presets as papers
-from fedlab_lite.runs import store
+from fedlab_lite.runs import Settings, store
 from fedlab_lite.util import InputError, MissingDataError, files, progress
 
 ITEM = Item("fedeq", "fig04_mlp_vs_deq_mlp")
@@ -92,6 +92,7 @@ def test_list(capsys):
 @pytest.mark.parametrize(
     ("register", "names", "words"),
     [
+        ("settings", Settings.__dataclass_fields__, "|S_t|, clients per round; None: all"),
         ("algorithms", ALGORITHMS, "sum_i [f_i(u_i, v_i)"),  # FedReCo's problem, brackets and all
         ("models", MODELS, "depth 14"),
         ("datasets", DATASETS, "Characters 0-9 A-Z a-z"),
@@ -109,6 +110,10 @@ def test_list_shows_what_settings_can_name(register, names, words, capsys, monke
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_every_hyper_parameter_is_explained(name):
     assert [option for option in algorithm_options(name) if not option_words(ALGORITHMS[name])[option]] == []
+
+
+def test_every_setting_is_explained():
+    assert [name for name, words in option_words(Settings).items() if not words] == []
 
 
 def test_list_shows_the_options_of_a_name(capsys):

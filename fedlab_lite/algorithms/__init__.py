@@ -5,7 +5,7 @@
 
 import inspect
 import re
-from dataclasses import fields
+from dataclasses import fields, is_dataclass
 from typing import Any
 
 from fedlab_lite.algorithms.cmfd import CMFD
@@ -74,17 +74,17 @@ def algorithm_defaults(name: str) -> dict[str, Any]:
     return {field.name: field.default for field in fields(ALGORITHMS[name]) if field.name in options}
 
 
-def option_words(kind: type[Algorithm]) -> dict[str, str]:
-    """What each hyper-parameter is, by name: the comments of the fields in the source.
+def option_words(record: type) -> dict[str, str]:
+    """What each hyper-parameter of an algorithm, or field of another dataclass, is: the comments in its source.
 
     >>> option_words(FeDEQ)["rho"], option_words(FeDEQ)["batch_size"]
     ('rho, penalty on theta_i - theta', 'rows per local step')
     """
     found: dict[str, str] = {}
-    for base in reversed(kind.__mro__):
-        if issubclass(base, Algorithm):
+    for base in reversed(record.__mro__):
+        if is_dataclass(base):
             found |= dict(re.findall(r"^    (\w+): (?!ClassVar).+?  # (.+)$", inspect.getsource(base), re.MULTILINE))
-    return {field.name: found.get(field.name, "") for field in fields(kind)}
+    return {field.name: found.get(field.name, "") for field in fields(record)}
 
 
 def make_algorithm(name: str, **options) -> Algorithm:

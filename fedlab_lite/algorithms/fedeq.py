@@ -71,7 +71,7 @@ class FeDEQ(PartialPersonalisation):
             weights = equal if problem.weight is None else jnp.asarray(problem.weight)
             multipliers = jax.jit(average)(state["duals"], weights)  # one program
             state["mean"] = optax.tree.add_scale(state["theta"], 1 / self.rho, multipliers)
-            state["theta"] = problem.model.project(state["mean"])
+            state["theta"] = optax.tree.cast_like(problem.model.project(state["mean"]), state["theta"])
         return state
 
     def client_update(self, problem: Problem, data: ClientData, key: jax.Array, own: dict, theta: dict) -> Models:
@@ -120,7 +120,7 @@ class FeDEQ(PartialPersonalisation):
         total = problem.num_clients if problem.weight is None else jnp.sum(problem.weight)
         share = problem.weights(at, equal).sum() / total
         mean = optax.tree.add_scale(state["mean"], share, change)
-        return state | {"theta": problem.model.project(mean), "mean": mean}
+        return state | {"theta": optax.tree.cast_like(problem.model.project(mean), theta), "mean": mean}
 
     def other_models(self, problem: Problem, state: dict, key: jax.Array) -> dict[str, Models]:
         return {"own": ({"representation": state["thetas"], "head": state["heads"]}, {})}

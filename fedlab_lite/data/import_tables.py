@@ -222,7 +222,7 @@ def _features(source: Path, features: Any, said: list[str]) -> np.ndarray:
     ]:
         few = ", ".join(words[:8]) + ", ..." * (len(words) > 8)
         raise InputError(
-            f"{source}: {few} have values that are not numbers; encode them (pandas.get_dummies), or leave them out: "
+            f"{source}: values that are not numbers in {few}; encode them (pandas.get_dummies), or leave them out: "
             f"--drop {' '.join(words[:8])}"
         )
     if not len(features.columns):

@@ -194,7 +194,7 @@ def dirichlet(
     raise InputError(
         f"in {max_draws} draws of Dir({alpha}) some client had fewer than {min_size} training samples or no test "
         f"sample ({len(y_train)} and {len(y_test)} samples, {num_clients} clients); use a larger alpha, fewer clients, "
-        "or more samples"
+        "more samples, or another partition, such as 'iid'"
     )
 
 

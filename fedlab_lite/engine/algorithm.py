@@ -1,6 +1,6 @@
 """The base class of all algorithms.
 
-A new algorithm takes one file, one line in `algorithms/__init__.py`, and the common test.
+A new algorithm takes one file, one line in `algorithms/__init__.py` and a look; CONTRIBUTING.md has the steps.
 """
 
 from abc import ABC, abstractmethod

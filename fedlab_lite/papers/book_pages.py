@@ -148,8 +148,8 @@ def _is_algorithm(value: Any) -> bool:
 
 
 def _options(value: Any) -> list[str]:
-    """A table of the hyper-parameters of an algorithm's class; empty for others."""
-    if not _is_algorithm(value):
+    """A table of the hyper-parameters of an algorithm's class, or of the settings; empty for others."""
+    if not (_is_algorithm(value) or value is fl.Settings):
         return []
     words, known = fl.algorithms.option_words(value), dataclasses.fields(value)
     rows = [

@@ -68,12 +68,17 @@ def decide(
 def _deciding(against: list[Comparison], unsure: list[Comparison], found: tuple[Comparison, ...]) -> Comparison:
     """The comparison that the reason names.
 
-    It is the one that contradicts the claim most. If none does, it is one that leaves the outcome open, if possible one
-    that points against the claim. Otherwise it is the closest.
+    It is the one that contradicts the claim most. If none does, it is one that leaves the outcome open: if possible one
+    that points against the claim, and of these the clearest. Otherwise it is the closest.
     """
     if against:
         return min(against, key=lambda each: each.margin if math.isfinite(each.margin) else -math.inf)
-    return max(unsure or found, key=lambda each: (not each.holds, bool(each.obstacle), each.p))
+
+    def open_most(each: Comparison) -> tuple:
+        far = -each.margin if math.isfinite(each.margin) else -math.inf
+        return not each.holds, bool(each.obstacle), each.p if each.holds else -each.p, far
+
+    return max(unsure or found, key=open_most)
 
 
 def adjusted_p(comparisons: Iterable[Comparison]) -> list[float]:
@@ -121,9 +126,10 @@ def kindest(readings: Mapping[str, Verdict]) -> Verdict:
     """The verdict of the reading that is best for the paper, together with the verdicts of all readings.
 
     The more readings are tried, the more likely one of them agrees by chance. So a comparison is as claimed only if its
-    p value lies below `LEVEL` over the number of readings. Of two readings with the same outcome, that one is told
-    which has more comparisons as claimed, or else whose worst comparison is better. A reading of one seed comes last if
-    it points further against the claim than one that differs. So does a reading whose method learns nothing.
+    p value lies below `LEVEL` over the number of readings. Of two readings that agree, that one is told which has more
+    comparisons. Of others with the same outcome it is the one with the larger share of comparisons as claimed. What is
+    left is decided by the better worst comparison. A reading of one seed comes last if it points further against the
+    claim than one that differs. So does a reading whose method learns nothing.
 
     Args:
       readings: what was tried -> its verdict: "words", "reference code", "proof", ...
@@ -144,7 +150,8 @@ def kindest(readings: Mapping[str, Verdict]) -> Verdict:
         worst = _worst(found)
         idle = any(not each.learnt for each in found.comparisons)
         last = found.outcome == "undecided" and (idle or (unknown and worst < least))
-        return order.index("" if last else found.outcome), -_as_claimed(found), -worst if worst < math.inf else worst
+        claimed = len(found.comparisons) if found.outcome == "agrees" else _as_claimed(found)
+        return order.index("" if last else found.outcome), -claimed, -worst if worst < math.inf else worst
 
     name, best = min(readings.items(), key=lambda each: place(each[1]))
     if len(readings) == 1:

@@ -174,7 +174,13 @@ def settings(paper: str, stem: str, preset: str, /, **overrides) -> dict[str, Se
     for name, (common, own) in _flat_runs(paper, stem, preset).items():
         values = common | own | overrides
         takes = _known(values)
+        replaced = [f"{kind} {overrides[kind]}" for kind in ("algorithm", "model") if kind in overrides]
         for option in own:
+            if option not in takes and replaced:
+                raise InputError(
+                    f"run {name!r} of {where} sets {option!r}, which {' or '.join(replaced)} has not: it is set "
+                    f"for every run; add a run of its own to papers/{paper}.toml"
+                )
             choose(f"option of run {name!r} of {where}", option, takes)
         offered |= common.keys()
         used |= values.keys() & takes.keys()

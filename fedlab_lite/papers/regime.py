@@ -10,7 +10,7 @@ import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -25,10 +25,20 @@ from fedlab_lite.runs import Settings
 from fedlab_lite.util import files
 
 APART = 5.0  # points; rivals this far apart in print should come out in the same order here
-OTHERWISE = "rivals are not in the paper's order: "
+OTHERWISE = "rivals are not in the paper's order"
 Division = tuple[str, str]  # a data set and its partition
-Found = dict[Division, tuple[int, str]]  # the number of pairs that were checked, and what is wrong
 Accuracies = dict[Division, dict[str, dict[str, tuple[float, float]]]]  # method -> column -> percent and its error
+
+
+class Order(NamedTuple):
+    """What was found of the order of a paper's rivals in one federation."""
+
+    pairs: int  # that were checked
+    said: str = ""  # the sentence that says which pair is reversed; '': none
+    short: str = ""  # the same as a clause of a reason
+
+
+Found = dict[Division, Order]
 
 
 def order(
@@ -48,9 +58,10 @@ def order(
         if stem != item.stem:
             table = Item(item.paper, stem)
             for each in (here, of_result(table, preset, moment)):
-                for key, (pairs, said) in checked(table, each, presets.published(*table), moment).items():
+                for key, other in checked(table, each, presets.published(*table), moment).items():
                     if key in found:
-                        found[key] = max(found[key][0], pairs), found[key][1] or said
+                        own = found[key] if found[key].said else other
+                        found[key] = own._replace(pairs=max(found[key].pairs, other.pairs))
     return found
 
 
@@ -65,16 +76,17 @@ def in_words(
     if preset == "quick":
         return []
     moment = next((each.moment for each in comparisons if each.moment), "")
-    wrong, right = [], {}
-    for (data, _), (pairs, said) in order(item, preset, histories, printed, moment).items():
-        if said:
-            wrong.append(said)
-        else:
-            right[data] = right.get(data, 0) + pairs
-    for data, pairs in right.items():
-        count = f"{pairs} pair{'s' * (pairs > 1)} of rivals stand as in print" if pairs else "no two rivals to check"
-        wrong.append(f"{plain_name(data)}: {count}")
-    return wrong
+    found, right = order(item, preset, histories, printed, moment), {}
+    wrong = {data for (data, _), each in found.items() if each.said}
+    for (data, partition), each in found.items():
+        name = f"{plain_name(data)} ({partition})" if data in wrong else plain_name(data)
+        right |= {} if each.said else {name: right.get(name, 0) + each.pairs}
+    counted = (
+        f"{name}: "
+        + (f"{n} pair{'s' * (n > 1)} of rivals stand{'s' * (n == 1)} as in print" if n else "no two rivals to check")
+        for name, n in right.items()
+    )
+    return [*(each.said for each in found.values() if each.said), *counted]
 
 
 def checked(item: Item, here: Accuracies, printed: Iterable[Mapping], moment: str = "") -> Found:
@@ -82,7 +94,7 @@ def checked(item: Item, here: Accuracies, printed: Iterable[Mapping], moment: st
     every, found = by_method(printed), {}
     own, when = item.paper.removeprefix("fl_"), f" {MOMENTS[moment]}" if moment else ""
     for (data, partition), methods in here.items():
-        pairs, said = 0, ""
+        pairs, wrong = 0, Order(0)
         columns = columns_on(item, {column for values in every.values() for column in values}, data, partition)
         table = {m: {each: (row[each], 0.0) for each in columns if each in row} for m, row in every.items()}
         rivals = [method for method in table if method in methods and not method.startswith(own)]
@@ -94,8 +106,9 @@ def checked(item: Item, here: Accuracies, printed: Iterable[Mapping], moment: st
             if behind > (max(1.0, 2 * error) if math.isfinite(error) else APART):
                 words = f"{behind:.0f} point{'s' * (behind > 1.5)} behind {plain_name(worse)}"
                 pair = f"on {plain_name(data)} ({partition}){when} {plain_name(better)} is {words}"
-                said = f"{OTHERWISE}{pair}, where {presets.title(item)[0]} prints {np.mean(gaps):.0f} ahead"
-        found[data, partition] = pairs, said
+                said = f"{OTHERWISE}: {pair}, where {presets.title(item)[0]} prints {np.mean(gaps):.0f} ahead"
+                wrong = Order(0, said, f"{OTHERWISE} ({plain_name(better)}, {plain_name(worse)})")
+        found[data, partition] = wrong._replace(pairs=pairs)
     return found
 
 

@@ -158,8 +158,8 @@ def judge(
 
     def checked(each: Comparison) -> Comparison:
         left = longest.get(regime.stands_for(item, each.data), longest.get("", 0)) - each.rounds
-        _, wrong = rivals(each.moment).get((each.data, each.partition), (0, "")) if each.rivals else (0, "")
-        return replace(each, obstacle=each.obstacle or wrong).after(max(left, 0))
+        found = rivals(each.moment).get((each.data, each.partition)) if each.rivals else None
+        return each.barred(found.short if found else "").after(max(left, 0))
 
     def after(found: Verdict) -> Verdict:
         return again(found, map(checked, found.comparisons))

@@ -27,7 +27,7 @@ class Comparison:
     or derived; then no statistics are needed.
 
     Example:
-      >>> found = Comparison("A against B", 2.0, error=0.5, freedom=2, n=3, unit="points")
+      >>> found = Comparison("A against B", 2.0, parts=((0.5, 2),), n=3, unit="points")
       >>> round(found.p, 3), found.holds, found.words()
       (0.057, True, 'A against B: +2.0 ± 0.5 points (3 seeds)')
     """
@@ -36,9 +36,7 @@ class Comparison:
     difference: float
     asked: float = 0.0  # the claim holds above it, or below it
     above: bool = True
-    error: float = math.nan  # standard error; nan: unknown
-    freedom: float = math.nan  # degrees of freedom of the error
-    parts: tuple[errors.Part, ...] = ()  # of the error, if it has several: each with its degrees of freedom
+    parts: tuple[errors.Part, ...] = ()  # of its error, each with its degrees of freedom; none: the error is unknown
     n: int = 0  # seeds, draws, ...
     each: str = "seed"  # what a value belongs to
     unit: str = ""
@@ -61,6 +59,11 @@ class Comparison:
     signed: bool = True  # whether the difference has a direction, else it is how far two are apart
 
     @property
+    def error(self) -> float:
+        """The standard error of the difference; nan: unknown."""
+        return math.hypot(*(each for each, _ in self.parts)) if self.parts else math.nan
+
+    @property
     def margin(self) -> float:
         """The distance of the difference from the asked value; it is positive on the side that the claim asks for."""
         return (self.difference - self.asked) * (1 if self.above else -1)
@@ -78,18 +81,14 @@ class Comparison:
             return self.chance or 0.0
         if self.error == 0:
             return 0.0 if self.margin else 1.0
-        return errors.chance(self.margin / self.error, self._parts) if math.isfinite(self.error) else 1.0
-
-    @property
-    def _parts(self) -> tuple[errors.Part, ...]:
-        return self.parts or ((self.error, self.freedom),)
+        return errors.chance(self.margin / self.error, self.parts) if math.isfinite(self.error) else 1.0
 
     def visible(self, tests: int, level: float = LEVEL) -> float:
         """The smallest difference from what is asked that would probably have been seen, among `tests` comparisons."""
         if not math.isfinite(self.error):
             return math.nan
         tails = level / 2 / max(tests, 1), 1 - POWER
-        return self.error * sum(errors.quantile(tail, self._parts) for tail in tails)
+        return self.error * sum(errors.quantile(tail, self.parts) for tail in tails)
 
     def ahead(self, rounds: int) -> float:
         """The expected change of the difference in `rounds` more rounds.
@@ -124,7 +123,13 @@ class Comparison:
         moved = format(last, "+.1f" if self.unit == "points" else "+.3g")
         moved = f"but it moved by {moved} in the last {self.rounds / 4:.0f} rounds"
         said = f"{self.name}: {self.number(self.difference)}{self._unit}, {moved}"
-        return replace(self, obstacle=f"{said}, and the paper has {rounds} more")
+        return replace(self, obstacle=f"{said}, and preset paper has {rounds} more")
+
+    def barred(self, reason: str) -> "Comparison":
+        """This comparison with an obstacle that does not lie in its runs; its number is told before the reason."""
+        if self.obstacle or not reason:
+            return self
+        return replace(self, obstacle=f"{self.words()}, but {reason}")
 
     def apart(self, within: float) -> "Comparison":
         """This comparison without its direction: that the difference is at most `within` (a share, where in points)."""
@@ -133,7 +138,9 @@ class Comparison:
         return replace(self, quarters=(sign * self.quarters[0], sign * self.quarters[1]), signed=False, **about)
 
     def number(self, value: float) -> str:
-        return f"{value:{'+' * self.signed}.1f}" if self.unit == "points" else f"{value:.3g}"
+        if self.unit == "points":
+            return f"{round(value, 1) + 0.0:{'+' * self.signed}.1f}"  # + 0.0: never "-0.0"
+        return f"{value:.3g}"
 
     @property
     def _unit(self) -> str:
@@ -145,6 +152,8 @@ class Comparison:
             return self.obstacle or self.said or self.name
         error = f" ± {self.number(self.error).lstrip('+')}" if math.isfinite(self.error) else ""
         seeds = f"{self.n} {self.each}{'s' * (self.n != 1)}" if self.n else ""
+        if self.error == 0 and self.n > 1:
+            error, seeds = "", f"in all {seeds}"
         asked = f"{'more' if self.above else 'less'} than {self.number(self.asked)} asked" if self.asked else ""
         early = f"{self.rounds} of {self.of_rounds} rounds" if self.of_rounds else ""
         beside = ", ".join(filter(None, (seeds, asked, early)))

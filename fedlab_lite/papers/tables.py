@@ -4,6 +4,7 @@ import inspect
 import shutil
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import fields
 from typing import Any
 
 from rich.console import Console
@@ -13,9 +14,10 @@ from fedlab_lite.algorithms import ALGORITHMS, algorithm_defaults, algorithm_opt
 from fedlab_lite.data import EMBEDDED, npz, sources
 from fedlab_lite.nn import MODELS, model_defaults, model_options
 from fedlab_lite.papers import presets, report
+from fedlab_lite.runs import Settings
 from fedlab_lite.util import InputError, files
 from fedlab_lite.util.errors import did_you_mean
-from fedlab_lite.util.fields import Range, type_name
+from fedlab_lite.util.fields import Allowed, Range, rules_of, type_name
 from fedlab_lite.util.text import plain
 
 TIMES = "quick, laptop: about, on two cores; ≥: at least, at 20 TFLOP/s (--floors); pages add up the time of all runs"
@@ -45,19 +47,13 @@ def table(pattern: str, name: str | None = None) -> Table:
 
 def options(register: str, name: str) -> Table:
     """The options of an algorithm or a network: `-p OPTION VALUE`."""
-    rows = _register("option", "default", "what it may be")
-    rows.title_justify = "left"
     if register == "algorithms":
-        known, defaults, words = algorithm_options(name), algorithm_defaults(name), option_words(ALGORITHMS[name])
-        rows.add_column("what it is")
+        rows = _values("option", algorithm_options(name), algorithm_defaults(name), option_words(ALGORITHMS[name]))
         rows.title = _words(ALGORITHMS[name])
     else:
-        known, defaults, words = model_options(name), model_defaults(name), {}
+        rows = _values("option", model_options(name), model_defaults(name))
         rows.title = str(inspect.getdoc(MODELS[name][0])).partition("\nExample:")[0]
-    for option, (hint, rule) in known.items():
-        numbers = isinstance(rule, Range)
-        may = f"{type_name(hint)}, {rule}" if numbers else " | ".join(map(repr, rule or ())) or type_name(hint)
-        rows.add_row(option, str(defaults[option]), may, *([words[option]] if words else []))
+    rows.title_justify = "left"
     return rows
 
 
@@ -72,6 +68,12 @@ def notebooks(pattern: str) -> Table:
         times = [report.time_of(item, preset) for preset in presets.PRESETS]
         rows.add_row(str(item), presets.item(*item)["title"], *times)
     return rows
+
+
+def settings() -> Table:
+    """The settings of a run: `-p NAME VALUE`; options of its algorithm and its network are given in the same way."""
+    defaults = {field.name: field.default for field in fields(Settings)}
+    return _values("setting", rules_of(Settings), defaults, option_words(Settings))
 
 
 def algorithms() -> Table:
@@ -104,6 +106,18 @@ def datasets() -> Table:
     return rows
 
 
+def _values(
+    name: str, known: Mapping[str, Allowed], defaults: Mapping, words: Mapping[str, str] | None = None
+) -> Table:
+    """A table of values that one may set: default, what each may be, and in words what it is."""
+    rows = _register(name, "default", "what it may be", *(["what it is"] if words else []))
+    for each, (hint, rule) in known.items():
+        numbers = isinstance(rule, Range)
+        may = f"{type_name(hint)}, {rule}" if numbers else " | ".join(map(repr, rule or ())) or type_name(hint)
+        rows.add_row(each, str(defaults[each]), may, *([words[each]] if words else []))
+    return rows
+
+
 def _register(name: str, *columns: str) -> Table:
     """An empty table whose first column, the names, is never cut."""
     rows = Table()
@@ -122,4 +136,6 @@ def _words(thing: Any) -> str:
     return str(inspect.getdoc(thing)).partition("\n")[0]
 
 
-REGISTERS: dict[str, Callable[[], Table]] = {"algorithms": algorithms, "models": models, "datasets": datasets}
+REGISTERS: dict[str, Callable[[], Table]] = {
+    **{"settings": settings, "algorithms": algorithms, "models": models, "datasets": datasets}
+}

@@ -10,7 +10,7 @@
 Comparisons are paired by seed. Their p values are two-sided and corrected by Holm's method over all comparisons of a
 claim. What is as claimed is also corrected for the number of readings, because the kindest reading is told. So methods
 that are equal get either word in at most 5 % of claims. `papers.scope` says how close to the paper the runs are, and so
-which word may be used of the paper. No function here raises an error because of what it finds.
+which word may be used of the paper. No function here raises an error because of what runs gave.
 """
 
 import math
@@ -27,6 +27,7 @@ from fedlab_lite.papers.names import MOMENTS, plain_name
 from fedlab_lite.papers.outcome import Verdict, decide, given, kindest, shortened, together
 from fedlab_lite.papers.statistics import Comparison
 from fedlab_lite.runs import moment_of
+from fedlab_lite.util import InputError
 
 WHOLE = ("rounds", "epochs")  # units of numbers that are counted
 
@@ -81,6 +82,8 @@ def observed(
       each: what each value belongs to, if not to a seed: "draw", "measurement".
       unit: of the values, such as "points". Whole rounds or epochs, and differences of two, have an error of rounding.
 
+    Raises: `InputError` for booleans with a threshold that no share can lie on both sides of.
+
     >>> observed("loss at the end", [0.2, 0.3, 0.25], 1.0, above=False).outcome
     'agrees'
     >>> observed("draws below", [False, False, False], 0.5).reason
@@ -91,6 +94,8 @@ def observed(
     about["obstacle"] = "; ".join(trained(runs or {})[:1])
     about |= regime.about_runs(list((runs or {}).values()))
     if values.dtype == bool and values.size:
+        if not 0 < threshold < 1:
+            raise InputError(f"{what}: a share of yes and no is tested against 0 < threshold < 1, not {threshold:g}")
         hits = int(values.sum())
         chance, (low, high) = errors.share_chance(hits, values.size, float(threshold))
         least, _ = errors.share_chance(values.size if above else 0, values.size, float(threshold))  # if all hit
@@ -113,11 +118,10 @@ def _with_error(found: Comparison, values: np.ndarray, sampling: errors.Part) ->
     if len(values) > 1:
         whole = found.unit in WHOLE and np.array_equal(values, np.round(values))
         least = 1 / math.sqrt(6 * len(values)) if whole else 0.0  # of rounding, of a difference of two
-        parts = (math.hypot(errors.mean_error(values), least), len(values) - 1.0), *[sampling] * known
-        error, freedom = errors.combined(*parts)
-        return replace(found, error=error, freedom=freedom, parts=parts)
+        seeds = math.hypot(errors.mean_error(values), least), len(values) - 1.0
+        return replace(found, parts=(seeds, sampling) if known else (seeds,))
     if known and sampling[0] > 0 and not found.pair:
-        return replace(found, error=sampling[0], freedom=sampling[1])
+        return replace(found, parts=(sampling,))
     few = f"{replace(found, n=0).words()}, of one {found.each}, so its spread is unknown"
     return replace(found, obstacle=found.obstacle or few)
 

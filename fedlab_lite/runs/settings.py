@@ -40,23 +40,23 @@ class Settings:
     """
 
     dataset: str = "glyphs"  # embedded ('digits', 'textures', ...), published, or <name>.npz in FEDLAB_DATA
-    partition: str = one_of("natural", *PARTITIONS)
-    num_clients: int = ranged(20, 1)
+    partition: str = one_of("natural", *PARTITIONS)  # of the rows among clients; 'natural': as they were recorded
+    num_clients: int = ranged(20, 1)  # N, clients that train
     unseen_clients: int = ranged(0, 0)  # clients, drawn at random, that do not train and join when others are judged
     classes_per_client: int = ranged(2, 1)  # for 'by_label' and 'by_class_cycle'
     alpha: float = ranged(0.5, 0, above=True)  # for 'dirichlet' and 'dirichlet_capped'
     train_size: int | None = ranged(None, 1)  # training rows over all clients; None: all available rows
-    test_size: int | None = ranged(None, 1)
+    test_size: int | None = ranged(None, 1)  # test rows over all clients; None: all available rows
     common_test: bool = False  # every client is judged on all test rows
     validation_size: float = ranged(0.0, 0, 1, below=True)  # share of each client's training rows, held out to tune by
     judge_training: bool = False  # judge every client's model on its training rows as well: '<metric>_training'
     shared_size: int = ranged(0, 0)  # |D_s|, training rows held out as a set that all clients share, without labels
     shared_alpha: float = ranged(0.0, 0)  # their label mix: 0: that of the data; else drawn from Dir(shared_alpha)
     data_seed: int = ranged(0, 0, LARGEST)  # draws data and partition
-    model: str = "mlp"
-    model_options: Options = ()  # pairs, or a dictionary
-    algorithm: str = "fedavg"
-    algorithm_options: Options = ()
+    model: str = "mlp"  # see `fedlab list models`
+    model_options: Options = ()  # pairs, or a dictionary, such as {"width": 32}
+    algorithm: str = "fedavg"  # see `fedlab list algorithms`
+    algorithm_options: Options = ()  # pairs, or a dictionary, such as {"lr": 0.1}
     num_rounds: int = ranged(10, 0)  # T, communication rounds
     cohort_size: int | None = ranged(None, 1)  # |S_t|, clients per round; None: all
     budgets: tuple[int, ...] = ranged((), 1, empty=True)  # k_n, each client's solver iterations; (): `max_iter`
@@ -77,7 +77,10 @@ class Settings:
             for kind, options in (("algorithm", algorithm_options), ("model", model_options)):
                 if name not in rules_of(cls) and name in options(named.get(kind, getattr(cls, kind))):
                     raise InputError(f"{name} is an option of the {kind}; write {kind}_options={{{name!r}: ...}}")
-            choose("setting", name, rules_of(cls))
+            try:
+                choose("setting", name, rules_of(cls))
+            except InputError as error:
+                raise InputError(f"{error}; `fedlab list settings` explains all") from None
         return super().__new__(cls)
 
     def __post_init__(self):

@@ -91,7 +91,7 @@ class TestEveryServer:
 def test_who_has_a_server_that_averages():
     """Others have none, a step of their own (FedReCo), or multipliers in it (FeDEQ)."""
     averaging = {"fedavg", "fedavg_ft", "ditto", "fedper", "fedrep", "knn_per", "fedbabu", "fedpac", "fedcr", "fedrod"}
-    assert set(SERVER) == averaging
+    assert set(SERVER) == averaging, "a new algorithm with `server_optimizer` is added to `averaging` here"
 
 
 def test_without_a_server_optimizer_the_state_has_no_entry_for_it():

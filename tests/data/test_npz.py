@@ -259,7 +259,7 @@ def test_a_column_says_which_rows_are_for_testing(folder, tmp_path):
 @pytest.mark.parametrize(
     ("columns", "arguments", "words"),
     [
-        ({}, [], "town have values that are not numbers"),
+        ({}, [], "values that are not numbers in town"),
         ({}, ["--label", "labl"], "did you mean 'label'"),
         ({}, ["--split", "town"], "unknown value of column 'town'"),
         ({"a": [np.nan] * 12}, ["--owner", "town"], "a is empty or not a finite number in row 0"),

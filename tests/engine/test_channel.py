@@ -175,7 +175,8 @@ def problem():
 
 def test_rounds_that_are_inherited_are_those_of_a_variant():
     tested = {ALGORITHMS[name].round for name, _ in VARIANTS.values()}
-    assert {algorithm.round for algorithm in ALGORITHMS.values()} == tested
+    lacking = [name for name, algorithm in ALGORITHMS.items() if algorithm.round not in tested]
+    assert not lacking, f"add {lacking} to VARIANTS: each has a round of its own"
 
 
 @pytest.fixture(scope="module", params=VARIANTS)

@@ -172,7 +172,8 @@ def main(devices: int) -> dict:
 
 def computed() -> dict[int, dict]:
     """What processes with 8 devices and with 1 say."""
-    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[1])}
+    paths = [str(Path(__file__).parents[2]), str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))}  # this checkout, then tests/
     commands = {devices: [sys.executable, __file__, str(devices)] for devices in (DEVICES, 1)}
     processes = {
         devices: subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)

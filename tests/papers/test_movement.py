@@ -29,7 +29,7 @@ def test_what_still_moves_is_judged_over_the_rounds_that_the_paper_has_left(high
     assert pair.after(5) == pair
     moved = pair.after(60)
     last = f"{pair.quarters[1]:+.1f}" if higher else "+0.03"
-    assert moved.obstacle.endswith(f"but it moved by {last} in the last 10 rounds, and the paper has 60 more")
+    assert moved.obstacle.endswith(f"but it moved by {last} in the last 10 rounds, and preset paper has 60 more")
     assert decide([moved]).outcome == "undecided"
     reverse = tuple(-each for each in pair.quarters)
     assert decide([replace(pair, quarters=reverse).after(60)]).outcome == "agrees"  # it moves with the claim
@@ -88,7 +88,7 @@ def test_a_curve_that_will_move_has_not_settled():
 
 def test_a_curve_with_too_few_evaluations_decides_nothing_over_further_rounds():
     moves = statistics.movement(statistics.quarters(np.array([40]), np.array([[0.8]] * 3), 40))
-    found = Comparison("a", 5.0, error=0.1, freedom=9.0, rounds=40, **moves)
+    found = Comparison("a", 5.0, parts=((0.1, 9.0),), rounds=40, **moves)
     assert found.after(0) == found
     assert found.after(60).obstacle == "a: too few evaluations to say how it moves in the paper's 60 further rounds"
 
@@ -100,4 +100,4 @@ def test_a_measured_number_moves_with_its_curve():
     (found,) = observed("ratio", curves[:, -1], 0.5, along=(rounds, curves)).comparisons
     assert found.quarters == (pytest.approx(-0.1), pytest.approx(-0.1))
     assert not found.after(5).obstacle
-    assert "0.6, but it moved by -0.1 in the last 10 rounds, and the paper has 20 more" in found.after(20).obstacle
+    assert "0.6, but it moved by -0.1 in the last 10 rounds, and preset paper has 20 more" in found.after(20).obstacle

@@ -8,13 +8,13 @@ from fedlab_lite.papers.verdicts import compare, observed
 
 
 def test_one_seed_that_points_further_against_a_claim_is_no_way_out():
-    clear = decide([Comparison("clear", -3.0, error=0.1, freedom=9.0, n=3)])
+    clear = decide([Comparison("clear", -3.0, parts=((0.1, 9.0),), n=3)])
     lower, higher = (observed("one seed", [value]) for value in (-20.0, 2.0))
     assert (clear.outcome, lower.outcome, higher.outcome) == ("differs", "undecided", "undecided")
     assert kindest({"a": clear, "b": lower}).outcome == "differs"
     assert kindest({"a": clear, "b": higher}).outcome == "undecided"
     assert kindest({"a": clear, "b": observed("one seed", [-2.0])}).outcome == "undecided"  # less far than `clear`
-    within = decide([Comparison("noise", -0.1, error=1.0, freedom=2.0, n=3)])
+    within = decide([Comparison("noise", -0.1, parts=((1.0, 2.0),), n=3)])
     assert kindest({"a": clear, "b": within}).outcome == "undecided"
 
 
@@ -28,11 +28,16 @@ def test_of_two_readings_that_are_alike_the_one_whose_worst_comparison_is_better
     assert told.read_as == "near"
 
 
+def test_of_readings_that_agree_the_one_with_more_comparisons_is_told():
+    clear, close = (Comparison("a", lead, parts=((0.1, 50.0),), n=3) for lead in (9.0, 1.0))
+    assert kindest({"one data set": decide([clear]), "two": decide([clear, close])}).read_as == "two"
+
+
 def test_of_what_leaves_a_claim_open_the_reason_names_what_points_against_it():
     found = decide(
         [
-            Comparison("near zero", 0.01, error=1.0, freedom=2.0, n=3),
-            Comparison("falls", -2.0, error=1.0, freedom=2.0, n=3),
+            Comparison("near zero", 0.01, parts=((1.0, 2.0),), n=3),
+            Comparison("falls", -2.0, parts=((1.0, 2.0),), n=3),
         ]
     )
     assert (found.outcome, found.reason.partition(":")[0]) == ("undecided", "falls")
@@ -50,7 +55,7 @@ def test_a_reading_whose_method_learns_nothing_is_not_the_kindest():
 
 
 def test_what_agrees_passes_a_bar_that_rises_with_the_number_of_readings():
-    near, far = (decide([Comparison("a", 1.0, error=error, freedom=50.0, n=3)]) for error in (0.4, 0.1))
+    near, far = (decide([Comparison("a", 1.0, parts=((error, 50.0),), n=3)]) for error in (0.4, 0.1))
     assert near.outcome == far.outcome == "agrees"
     only = kindest({"only": near})
     assert (only.outcome, only.reason, list(only.readings)) == ("agrees", near.reason, ["only"])

@@ -9,10 +9,11 @@ from helpers import shares
 from fedlab_lite.papers import presets, regime, scope, verdicts
 from fedlab_lite.papers.outcome import decide
 from fedlab_lite.papers.presets import Item
+from fedlab_lite.papers.regime import Order
 from fedlab_lite.papers.statistics import Comparison
 
 TABLE = Item("deprl", "tab01_accuracy")
-SURE = {"error": 0.1, "freedom": 50.0, "n": 3, "unit": "points", "metric": "accuracy", "rivals": True}
+SURE = {"parts": ((0.1, 50.0),), "n": 3, "unit": "points", "metric": "accuracy", "rivals": True}
 SURE |= {"data": "motion", "partition": "Dirichlet 0.3"}
 MOTION = "motion", "Dirichlet 0.3"
 PRINTED = [
@@ -33,8 +34,13 @@ def _no_committed_figures(monkeypatch, tmp_path):
     monkeypatch.setenv("FEDLAB_FIGURES", str(tmp_path))
 
 
+def plain(found):
+    """The number of pairs and the sentence alone."""
+    return {key: (each.pairs, each.said) for key, each in found.items()}
+
+
 def checked(runs, printed, moment=""):
-    return regime.checked(TABLE, regime.of_runs(runs, moment), printed, moment)
+    return plain(regime.checked(TABLE, regime.of_runs(runs, moment), printed, moment))
 
 
 def motion(value, seeds=2, **settings):
@@ -135,10 +141,10 @@ def test_data_on_which_the_table_of_rivals_has_another_order_are_another_regime(
     (tmp_path / "fedeq" / "tab03_accuracy.json").write_text(json.dumps({"preset": "laptop", "metrics": metrics}))
     roles = {"dataset": "shakespeare", "partition": "natural"}
     runs = {"z/fedrep": shares(0.6, **roles), "z/fedeq": shares(0.5, **roles)}
-    (said,) = [said for _, said in regime.order(item, "laptop", runs, []).values()]
+    (said,) = [each.said for each in regime.order(item, "laptop", runs, []).values()]
     assert "on Shakespeare (by role) FedAvg is 20 points behind Local, where Table III prints 19" in said
-    assert regime.order(item, "paper", runs, []) == {("shakespeare", "by role"): (0, "")}
-    assert regime.order(table, "laptop", runs, []) == {
+    assert plain(regime.order(item, "paper", runs, [])) == {("shakespeare", "by role"): (0, "")}
+    assert plain(regime.order(table, "laptop", runs, [])) == {
         ("shakespeare", "by role"): (0, "")
     }  # its own runs count, not its old result
     lead = Comparison("a", 9.0, pair=("z/fedeq", "z/fedrep"), **SURE | {"data": "shakespeare", "partition": "by role"})
@@ -163,12 +169,26 @@ def test_the_tables_of_rivals_exist_and_print_accuracies():
             assert regime.by_method(presets.published(paper, stem)), (paper, stem)
 
 
+def test_where_one_division_of_a_data_set_is_wrong_the_others_are_named(monkeypatch):
+    found = {("motion", "iid"): Order(1, "wrong"), ("motion", "Dirichlet 0.3"): Order(2)}
+    found |= {("digits", "iid"): Order(1), ("digits", "Dirichlet 0.3"): Order(0), ("glyphs", "iid"): Order(0)}
+    monkeypatch.setattr(regime, "order", lambda *_: found)
+    assert regime.in_words(TABLE, "laptop", {}, [], []) == [
+        "wrong",
+        "motion (Dirichlet 0.3): 2 pairs of rivals stand as in print",
+        "digits: 1 pair of rivals stands as in print",
+        "glyphs: no two rivals to check",
+    ]
+
+
 def test_another_regime_takes_the_outcome_of_its_data():
     runs = {"z/fedavg": motion(0.9), "z/fedrep": motion(0.6), "z/deprl": motion(0.95)}
     lead = Comparison("a", 9.0, pair=("z/deprl", "z/fedrep"), **SURE)
     found, _, close = scope.judge(TABLE, "laptop", decide([lead]), runs, PRINTED, {})
     assert (found.outcome, close) == ("undecided", "stand-in")
-    assert found.reason.startswith("rivals are not in the paper's order: on motion (Dirichlet 0.3) FedRep is 30 points")
+    assert found.reason == (
+        "a: +9.0 ± 0.1 points (3 seeds), but rivals are not in the paper's order (FedRep, FedAvg); 0 of 1 as claimed"
+    )
     assert found.comparisons[0].difference == 9.0
     assert scope.judge(TABLE, "quick", decide([lead]), runs, PRINTED, {})[0].outcome == "agrees"
     same = runs | {"z/fedavg": motion(0.3)}

@@ -13,10 +13,10 @@ from fedlab_lite.util import InputError
 
 TABLE = Item("deprl", "tab01_accuracy")
 COUNTED = Item("deprl", "tab03_resnet18")
-TRAINED = Verdict("agrees", "", (Comparison("a", 1.0, error=0.1, freedom=9.0, n=3),))
+TRAINED = Verdict("agrees", "", (Comparison("a", 1.0, parts=((0.1, 9.0),), n=3),))
 FACT = Verdict("agrees", "", (Comparison("rows 3", 0.0, fact=True),))
 
-SURE = {"error": 0.1, "freedom": 50.0, "n": 3, "unit": "points", "metric": "accuracy"}
+SURE = {"parts": ((0.1, 50.0),), "n": 3, "unit": "points", "metric": "accuracy"}
 
 
 def paper_runs(item=TABLE):
@@ -114,22 +114,22 @@ def test_what_still_moves_over_the_papers_rounds_is_undecided():
     runs = {"a": shares(0.5)}
     for lead, expected in ((5.0, "undecided"), (7.0, "agrees")):
         moving = Comparison(
-            "a against b", lead, error=0.1, freedom=50.0, n=3, quarters=(-1.0, -1.0), rounds=40, unit="points"
+            "a against b", lead, parts=((0.1, 50.0),), n=3, quarters=(-1.0, -1.0), rounds=40, unit="points"
         )
         found, _, _ = scope.judge(TABLE, "laptop", decide([moving]), runs, [], {})
         assert found.outcome == expected
     less = scope.judge(TABLE, "laptop", decide([replace(moving, difference=1.0)]), runs, [], {})[0]
-    assert "but it moved by -1.0 in the last 10 rounds, and the paper has 60 more" in less.reason
+    assert "but it moved by -1.0 in the last 10 rounds, and preset paper has 60 more" in less.reason
 
 
 def test_data_that_stand_for_the_papers_have_the_rounds_of_those():
     """FEMNIST has 150 rounds in the paper and Shakespeare 400: at round 60 of Fashion-MNIST 90 are left."""
     table = Item("fedeq", "tab03_accuracy")
-    about = {"error": 0.01, "freedom": 50.0, "n": 3, "quarters": (-1.0, -1.0), "rounds": 60, "unit": "points"}
+    about = {"parts": ((0.01, 50.0),), "n": 3, "quarters": (-1.0, -1.0), "rounds": 60, "unit": "points"}
     for data, left in (("fashion_mnist", 90), ("cifar10", 90), ("shakespeare", 340)):
         moving = Comparison("a", 0.5, data=data, **about)
         found = scope.judge(table, "laptop", decide([moving]), {"a": shares(0.5)}, [], {})[0]
-        assert f"the paper has {left} more" in found.reason
+        assert f"preset paper has {left} more" in found.reason
 
 
 def test_all_data_at_laptop_have_rounds_in_the_paper():

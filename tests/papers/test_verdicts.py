@@ -46,7 +46,7 @@ def test_a_lead_within_error_says_what_would_have_been_seen():
     assert found.reason == ("a against b: +0.3 ± 0.7 points (3 seeds), within error (visible: 3.6); 0 of 1 as claimed")
     (pair,) = found.comparisons
     assert pair.error == pytest.approx(2 / 3)
-    assert pair.freedom == pytest.approx(2)
+    assert pair.parts[0] == pytest.approx((2 / 3, 2))
     assert pair.visible(1) == pytest.approx(2 / 3 * (4.302653 + 1.060660), rel=1e-5)
 
 
@@ -73,14 +73,25 @@ def test_counted_epochs_that_are_alike_in_all_seeds_are_known_to_half_of_one():
 
 def test_the_reason_names_what_points_against_the_claim_before_an_obstacle():
     blocked = Comparison("blocked", 3.0, obstacle="blocked: rivals are not in the paper's order")
-    against = Comparison("against", -7.4, error=3.0, freedom=2.0, n=3)
+    against = Comparison("against", -7.4, parts=((3.0, 2.0),), n=3)
     assert decide([blocked, against]).reason.startswith("against: -7.4")
     assert decide([blocked, replace(against, difference=7.4)]).reason.startswith("blocked: rivals")
 
 
+def test_of_what_points_against_the_claim_the_reason_names_the_clearest():
+    noisy, clear = (Comparison(f"by {lead}", lead, parts=((3.0, 2.0),), n=3, unit="points") for lead in (-1.0, -8.0))
+    assert decide([noisy, clear]).reason.startswith("by -8.0: -8.0 ± 3.0 points (3 seeds), within error")
+
+
+def test_numbers_read_plainly():
+    """Equal values have no error to show, and nothing is minus zero."""
+    assert observed("rank", [-1.0] * 3, above=False).reason == "rank: -1 (in all 3 seeds); 1 of 1 as claimed"
+    assert Comparison("a", -0.04, unit="points").words() == "a: +0.0 points"
+
+
 def test_a_record_has_the_smallest_difference_that_the_reason_names():
     """Of two readings each has half of the level."""
-    part = decide([Comparison("a", 1.0, error=1.0, freedom=2.0, n=3)])
+    part = decide([Comparison("a", 1.0, parts=((1.0, 2.0),), n=3)])
     found = kindest({"one": part, "two": part})
     assert f"visible: {scope.recorded(found)['a']['visible']:.3g}" in found.reason
 
@@ -99,7 +110,7 @@ def test_clients_and_rows_count_whatever_the_seeds():
     runs = [replace(run, client_curves=curve) for run, curve in zip(runs, curves, strict=True)]
     (pair,) = compare(dict(zip("ab", runs, strict=True)), "a", "b").comparisons
     assert pair.error == pytest.approx(100 * differences.std(ddof=1) / 2, rel=1e-6)
-    assert pair.freedom == pytest.approx(3, rel=1e-3)
+    assert pair.parts[1] == pytest.approx((pair.error, 3), rel=1e-3)
     assert pair.p > 0.05
 
 
@@ -112,9 +123,9 @@ def test_one_test_set_for_all_is_a_common_draw():
 
 def test_holm_over_all_comparisons_of_a_claim():
     """One comparison at p = 0.02 is beyond 5 % alone, and not among three."""
-    near = Comparison("near", 1.0, error=1 / 2.3263, freedom=math.inf, n=3)
+    near = Comparison("near", 1.0, parts=((1 / 2.3263, math.inf),), n=3)
     assert near.p == pytest.approx(0.02, rel=1e-3)
-    far = Comparison("far", 9.0, error=1.0, freedom=math.inf, n=3)
+    far = Comparison("far", 9.0, parts=((1.0, math.inf),), n=3)
     assert decide([near]).outcome == "agrees"
     assert decide([near, near, far]).outcome == "agrees"  # 0.04, 0.02 and 0 after Holm
     assert decide([near, near, near]).outcome == "undecided"  # 0.06

@@ -9,6 +9,7 @@ from helpers import made
 from fedlab_lite.papers import verdicts
 from fedlab_lite.papers.outcome import Verdict
 from fedlab_lite.papers.verdicts import derived, given, kindest, observed, together
+from fedlab_lite.util import InputError
 
 GOOD = made([0.80, 0.82, 0.81])
 
@@ -49,6 +50,9 @@ def test_shares_are_binomial():
         "hits: 95 of 100 draws (95 % interval: 89 to 98 %); 1 of 1 as claimed",
     )
     assert observed("hits", [True] * 95 + [False] * 5, 0.5, above=False).outcome == "differs"
+    for nowhere in (0.0, 1.0):  # one hit, or one miss, would decide it
+        with pytest.raises(InputError, match="hits: a share of yes and no is tested against 0 < threshold < 1"):
+            observed("hits", [True] * 3, nowhere)
 
 
 def test_a_number_of_runs_that_learnt_nothing_decides_nothing():

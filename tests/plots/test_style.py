@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from helpers import drawn, history, unlabelled
 
+from fedlab_lite import algorithms
 from fedlab_lite.papers import results
 from fedlab_lite.plots import style
 from fedlab_lite.util import InputError
@@ -52,10 +53,15 @@ def test_labels_replace_names():
     plt.close(fig)
 
 
-def test_every_look_is_its_own():
-    looks = [tuple(rest) for _, *rest in style.LOOKS.values()]
-    assert len({colour for colour, *_ in looks}) == len(looks)
-    assert len({marker for _, marker, _ in looks}) == len(looks)
+def test_every_algorithm_has_a_look_of_its_own():
+    lacking = algorithms.ALGORITHMS.keys() - style.LOOKS.keys()
+    assert not lacking, f"give {sorted(lacking)} a line in plots/looks.toml, or figures leave them out"
+    for part, what in ((1, "colour"), (2, "marker")):
+        owners: dict[str, list[str]] = {}
+        for name, look in style.LOOKS.items():
+            owners.setdefault(look[part], []).append(name)
+        alike = {value: names for value, names in owners.items() if len(names) > 1}
+        assert not alike, f"algorithms in plots/looks.toml with the same {what}: {alike}"
 
 
 def test_summary_and_match():
