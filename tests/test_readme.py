@@ -97,5 +97,5 @@ def test_a_finding_has_the_numbers_of_its_result(finding):
     known = {(f"{abs(mean):.1f}", f"{error:.1f}") for mean, error in found if None not in (mean, error)}
     known |= set(MEASURED.findall(str([each["reason"] for each in (result, *result["also"].values())])))
     assert set(MEASURED.findall(finding)) <= known
-    unseen = re.findall(r"cost of\s+([\d.]+) probably", finding)
+    unseen = re.findall(r"cost of\s+([\d.]+) would probably", finding)
     assert set(unseen) <= {f"{each['visible']:.1f}" for each in result["comparisons"].values() if each.get("visible")}

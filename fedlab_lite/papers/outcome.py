@@ -68,15 +68,16 @@ def decide(
 def _deciding(against: list[Comparison], unsure: list[Comparison], found: tuple[Comparison, ...]) -> Comparison:
     """The comparison that the reason names.
 
-    It is the one that contradicts the claim most. If none does, it is one that leaves the outcome open: if possible one
-    that points against the claim, and of these the clearest. Otherwise it is the closest.
+    It is the one that contradicts the claim most. If none does, it is one that leaves the outcome open. Of these it is
+    the clearest that points against the claim, or else the least sure.
     """
     if against:
         return min(against, key=lambda each: each.margin if math.isfinite(each.margin) else -math.inf)
 
     def open_most(each: Comparison) -> tuple:
         far = -each.margin if math.isfinite(each.margin) else -math.inf
-        return not each.holds, bool(each.obstacle), each.p if each.holds else -each.p, far
+        against = far > 0
+        return against, -each.p if against else each.p, bool(each.obstacle), far
 
     return max(unsure or found, key=open_most)
 
@@ -126,10 +127,10 @@ def kindest(readings: Mapping[str, Verdict]) -> Verdict:
     """The verdict of the reading that is best for the paper, together with the verdicts of all readings.
 
     The more readings are tried, the more likely one of them agrees by chance. So a comparison is as claimed only if its
-    p value lies below `LEVEL` over the number of readings. Of two readings that agree, that one is told which has more
-    comparisons. Of others with the same outcome it is the one with the larger share of comparisons as claimed. What is
-    left is decided by the better worst comparison. A reading of one seed comes last if it points further against the
-    claim than one that differs. So does a reading whose method learns nothing.
+    p value lies below `LEVEL` over the number of readings. Of two readings that agree, the one with more comparisons is
+    told. Of others with the same outcome it is the one with the larger share of comparisons as claimed. If that is
+    equal, it is the one whose worst comparison is best. A reading of one seed comes last if it points further against
+    the claim than one that differs. So does a reading whose method learns nothing.
 
     Args:
       readings: what was tried -> its verdict: "words", "reference code", "proof", ...
@@ -150,17 +151,17 @@ def kindest(readings: Mapping[str, Verdict]) -> Verdict:
         worst = _worst(found)
         idle = any(not each.learnt for each in found.comparisons)
         last = found.outcome == "undecided" and (idle or (unknown and worst < least))
-        claimed = len(found.comparisons) if found.outcome == "agrees" else _as_claimed(found)
-        return order.index("" if last else found.outcome), -claimed, -worst if worst < math.inf else worst
+        merit = len(found.comparisons) if found.outcome == "agrees" else _as_claimed(found)
+        return order.index("" if last else found.outcome), -merit, -worst if worst < math.inf else worst
 
     name, best = min(readings.items(), key=lambda each: place(each[1]))
     if len(readings) == 1:
         return replace(best, readings=readings, read_as=name)
     alike = sum(each.outcome == best.outcome for each in readings.values())
-    read = f"{best.reason}; read as {name}"
-    full = f"{read} ({alike} of {len(readings)} readings)"
-    reason = shortened(full if len(full.split()) <= WORDS else read)
-    return replace(best, reason=reason, readings=readings, read_as=name)
+    count = f"{alike} of {len(readings)} readings"
+    full = f"{best.reason}; read as {name} ({count})"
+    reason = full if len(full.split()) <= WORDS else f"{best.reason}; {count}"
+    return replace(best, reason=shortened(reason), readings=readings, read_as=name)
 
 
 def _worst(found: Verdict) -> float:

@@ -79,8 +79,9 @@ def in_words(
     found, right = order(item, preset, histories, printed, moment), {}
     wrong = {data for (data, _), each in found.items() if each.said}
     for (data, partition), each in found.items():
-        name = f"{plain_name(data)} ({partition})" if data in wrong else plain_name(data)
-        right |= {} if each.said else {name: right.get(name, 0) + each.pairs}
+        if not each.said:
+            name = f"{plain_name(data)} ({partition})" if data in wrong else plain_name(data)
+            right[name] = right.get(name, 0) + each.pairs
     counted = (
         f"{name}: "
         + (f"{n} pair{'s' * (n > 1)} of rivals stand{'s' * (n == 1)} as in print" if n else "no two rivals to check")
@@ -94,7 +95,7 @@ def checked(item: Item, here: Accuracies, printed: Iterable[Mapping], moment: st
     every, found = by_method(printed), {}
     own, when = item.paper.removeprefix("fl_"), f" {MOMENTS[moment]}" if moment else ""
     for (data, partition), methods in here.items():
-        pairs, wrong = 0, Order(0)
+        pairs, said, short = 0, "", ""
         columns = columns_on(item, {column for values in every.values() for column in values}, data, partition)
         table = {m: {each: (row[each], 0.0) for each in columns if each in row} for m, row in every.items()}
         rivals = [method for method in table if method in methods and not method.startswith(own)]
@@ -106,9 +107,9 @@ def checked(item: Item, here: Accuracies, printed: Iterable[Mapping], moment: st
             if behind > (max(1.0, 2 * error) if math.isfinite(error) else APART):
                 words = f"{behind:.0f} point{'s' * (behind > 1.5)} behind {plain_name(worse)}"
                 pair = f"on {plain_name(data)} ({partition}){when} {plain_name(better)} is {words}"
-                said = f"{OTHERWISE}: {pair}, where {presets.title(item)[0]} prints {np.mean(gaps):.0f} ahead"
-                wrong = Order(0, said, f"{OTHERWISE} ({plain_name(better)}, {plain_name(worse)})")
-        found[data, partition] = wrong._replace(pairs=pairs)
+                said = f"{OTHERWISE}: {pair}, where {presets.title(item)[0]} prints it {np.mean(gaps):.0f} ahead"
+                short = f"{OTHERWISE} (in print {plain_name(better)} above {plain_name(worse)})"
+        found[data, partition] = Order(pairs, said, short)
     return found
 
 

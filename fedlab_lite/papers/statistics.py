@@ -139,7 +139,7 @@ class Comparison:
 
     def number(self, value: float) -> str:
         if self.unit == "points":
-            return f"{round(value, 1) + 0.0:{'+' * self.signed}.1f}"  # + 0.0: never "-0.0"
+            return f"{value:{'+' * self.signed}.1f}" if abs(value) >= 0.05 else "0.0"
         return f"{value:.3g}"
 
     @property

@@ -114,7 +114,7 @@ def _values(
     for each, (hint, rule) in known.items():
         numbers = isinstance(rule, Range)
         may = f"{type_name(hint)}, {rule}" if numbers else " | ".join(map(repr, rule or ())) or type_name(hint)
-        rows.add_row(each, str(defaults[each]), may, *([words[each]] if words else []))
+        rows.add_row(each, str(defaults[each]) or "''", may, *([words[each]] if words else []))
     return rows
 
 
@@ -137,5 +137,8 @@ def _words(thing: Any) -> str:
 
 
 REGISTERS: dict[str, Callable[[], Table]] = {
-    **{"settings": settings, "algorithms": algorithms, "models": models, "datasets": datasets}
+    "settings": settings,
+    "algorithms": algorithms,
+    "models": models,
+    "datasets": datasets,
 }

@@ -26,7 +26,7 @@ ELSEWHERE = [
     for m, v in (("fedavg", 90.0), ("fedrep", 10.0))
 ]
 SAID = "rivals are not in the paper's order: on motion (Dirichlet 0.3) FedRep is 30 points behind FedAvg, "
-SAID += "where Table 1 prints 20 ahead"
+SAID += "where Table 1 prints it 20 ahead"
 
 
 @pytest.fixture(autouse=True)
@@ -89,7 +89,7 @@ def test_the_print_of_the_same_partition_counts():
     assert checked(runs, printed) == {MOTION: (0, "")}
     other = {name: motion(run.final()[0], partition="iid") for name, run in runs.items()}  # not in print: all columns
     assert checked(other, printed)["motion", "iid"][1].endswith(
-        "30 points behind FedAvg, where Table 1 prints 21 ahead"
+        "30 points behind FedAvg, where Table 1 prints it 21 ahead"
     )
 
 
@@ -142,7 +142,7 @@ def test_data_on_which_the_table_of_rivals_has_another_order_are_another_regime(
     roles = {"dataset": "shakespeare", "partition": "natural"}
     runs = {"z/fedrep": shares(0.6, **roles), "z/fedeq": shares(0.5, **roles)}
     (said,) = [each.said for each in regime.order(item, "laptop", runs, []).values()]
-    assert "on Shakespeare (by role) FedAvg is 20 points behind Local, where Table III prints 19" in said
+    assert "on Shakespeare (by role) FedAvg is 20 points behind Local, where Table III prints it 19" in said
     assert plain(regime.order(item, "paper", runs, [])) == {("shakespeare", "by role"): (0, "")}
     assert plain(regime.order(table, "laptop", runs, [])) == {
         ("shakespeare", "by role"): (0, "")
@@ -187,7 +187,8 @@ def test_another_regime_takes_the_outcome_of_its_data():
     found, _, close = scope.judge(TABLE, "laptop", decide([lead]), runs, PRINTED, {})
     assert (found.outcome, close) == ("undecided", "stand-in")
     assert found.reason == (
-        "a: +9.0 ± 0.1 points (3 seeds), but rivals are not in the paper's order (FedRep, FedAvg); 0 of 1 as claimed"
+        "a: +9.0 ± 0.1 points (3 seeds), but rivals are not in the paper's order (in print FedRep above FedAvg); "
+        "0 of 1 as claimed"
     )
     assert found.comparisons[0].difference == 9.0
     assert scope.judge(TABLE, "quick", decide([lead]), runs, PRINTED, {})[0].outcome == "agrees"

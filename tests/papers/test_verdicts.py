@@ -84,9 +84,9 @@ def test_of_what_points_against_the_claim_the_reason_names_the_clearest():
 
 
 def test_numbers_read_plainly():
-    """Equal values have no error to show, and nothing is minus zero."""
+    """Equal values have no error to show, and zero has no sign."""
     assert observed("rank", [-1.0] * 3, above=False).reason == "rank: -1 (in all 3 seeds); 1 of 1 as claimed"
-    assert Comparison("a", -0.04, unit="points").words() == "a: +0.0 points"
+    assert Comparison("a", -0.04, unit="points").words() == "a: 0.0 points"
 
 
 def test_a_record_has_the_smallest_difference_that_the_reason_names():
