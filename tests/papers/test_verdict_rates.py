@@ -51,7 +51,7 @@ def test_more_readings_do_not_make_a_word_more_likely(readings, parts):
     assert 1 - words.count("undecided") / draws <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / draws)
 
 
-@pytest.mark.parametrize("rows", [0.3, 0.5, 1.0])
+@pytest.mark.parametrize("rows", [0.3, 0.5, 1.0, 3.0])
 @pytest.mark.parametrize("level", [0.05, 0.05 / 6])
 def test_a_second_error_does_not_make_chance_look_rare(rows, level):
     """Three seeds of standard error 1, and rows of a known one: with Welch's degrees of freedom, 0.5 gives 7 %."""
