@@ -16,6 +16,7 @@ from fedlab_lite.engine.evaluation import (
     majority_baseline,
     message_bytes,
     message_count,
+    own_majority,
 )
 from fedlab_lite.engine.graphs import GRAPHS, Graph, make_graph
 from fedlab_lite.engine.groups import in_groups

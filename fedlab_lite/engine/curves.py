@@ -92,9 +92,11 @@ def judge(algorithm, problem: Problem, state, keys, number: int) -> tuple[dict, 
     name = problem.task.headline
     curves = {metric: values.mean(1) for metric, values in own.items() if metric != "counted"}
     curves[f"{name}_pooled"] = np.average(own[name], axis=1, weights=own["counted"])
-    curves[f"{name}_gap"] = own[name].max(1) - own[name].min(1)
+    curves[f"{name}_gap"] = np.ptp(own[name], axis=1)
     for which, result in judged.items():
         curves |= {f"{metric}_{which}": result[metric].mean(1) for metric in (name, "loss")}
+        if which in ("mixed", "trained"):
+            curves[f"{name}_gap_{which}"] = np.ptp(result[name], axis=1)
     curves |= {metric: values.mean(1) for metric, values in host(monitored).items()}
     curves = {metric: values.astype(np.float32) for metric, values in curves.items()}
     return curves, own[name].astype(np.float32), to_host(finite).reshape(-1) & np.isfinite(own["loss"]).all(1)

@@ -106,6 +106,26 @@ def majority_baseline(problem: Problem) -> tuple[float, dict[str, int]]:
     return float(_label_shares(y, counted).max()), labels
 
 
+def own_majority(problem: Problem) -> float:
+    """The accuracy where each client's own commonest class is always predicted, a mean over clients.
+
+    A personal model can reach it without a look at its input. It is nan for a task whose headline is not an accuracy.
+
+    Example:
+      >>> from fedlab_lite.data import federated
+      >>> from fedlab_lite.nn import make_model
+      >>> data = federated("digits", partition="by_label", classes_per_client=2, num_clients=4, train_size=80)
+      >>> problem = Problem(data, make_model("mlp", data.input_shape, data.num_classes))
+      >>> majority_baseline(problem)[0] < 0.5 <= own_majority(problem)
+      True
+    """
+    if problem.task.headline != "accuracy":
+        return float("nan")
+    y, counted = _labels(problem, problem.data.test_y, problem.data.test_size)
+    most = [np.bincount(labels, weights=seen).max() for labels, seen in zip(y, counted, strict=True)]
+    return float((most / np.maximum(counted.sum(1), 1)).mean())
+
+
 def constant_loss(problem: Problem) -> float:
     """The loss (nats) of the best constant prediction, the mean over clients: the entropy of the test labels.
 

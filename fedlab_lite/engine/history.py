@@ -24,8 +24,8 @@ class History:
       'loss_<judgement>' of further models. Without a server, the headline is of one moment of a round: after mixing
       with neighbours, or after local training. The judgement 'trained' or 'mixed' is of the other moment.
       'accuracy_pooled' is the accuracy over the test labels of all clients together. 'accuracy_gap' is the best
-      client's accuracy minus the worst's. With `Settings.judge_training` 'loss_training' is over each client's training
-      rows.
+      client's accuracy minus the worst's; 'accuracy_gap_trained' or 'accuracy_gap_mixed' is that of the other moment.
+      With `Settings.judge_training` 'loss_training' is over each client's training rows.
     - `client_curves [S, E, clients]`: every client's accuracy. Another task than classification has its own headline in
       place of accuracy.
     - `message_bytes`: 'up' and 'down', what one sampled client sends and receives per round; without a server, over one
@@ -34,7 +34,7 @@ class History:
     - `diverged [S]`: whether params or loss were ever not finite.
     - `seconds`: wall time, with compilation and without interruptions.
     - `constant`: the headline of the majority baseline (always predicting the commonest class; text: the commonest
-      character); nan where the task has none.
+      character); nan where the task has none. `own_constant`: the same with each client's own commonest class.
     - `test_labels`: how many labels are judged: 'all', and for a typical client, 'a client'.
     - `device`, `versions` of libraries: all that had a part, where a run was interrupted. How it computed: `precision`
       of matrix products (see `fl.setup`), `executor` of clients, and `clients_at_once`, where they are batched (see
@@ -68,6 +68,7 @@ class History:
     about: dict[str, str]  # 'dataset', 'model', 'algorithm': names to display
     headline: str = "accuracy"
     constant: float = math.nan
+    own_constant: float = math.nan
     test_labels: dict[str, int] = field(default_factory=dict)
     precision: str = "float32"
     executor: str = "map"
@@ -162,21 +163,33 @@ class History:
         finite = np.isfinite(self.metrics.get("loss", 0.0))
         return self.metrics[name] if finite.all() else np.where(finite, self.metrics[name], np.nan)
 
+    def has(self, name: str) -> np.ndarray:
+        """Whether each seed has a metric, `[S]`: seeds that an earlier version trained may lack it."""
+        if name not in self.metrics:
+            return np.zeros(len(self.seeds), bool)
+        lacks, broken = (np.isnan(self.metrics[each]).all(axis=1) for each in (name, self.headline))
+        return broken | ~lacks
+
     @classmethod
     def stack(cls, parts: Sequence["History"], settings: Any = None) -> "History":
-        """Combine the histories of single seeds into one, with the metrics that all of them have.
+        """Combine the histories of single seeds into one; a metric that a seed lacks is nan there, see `has`.
 
         (A run that was stored by an earlier version may lack what an algorithm reports now.) Raises `InputError` where
         they do not belong to one training: other rounds were evaluated, or they have no headline in common.
         """
         first = parts[0]
-        common = [name for name in first.metrics if all(name in part.metrics for part in parts)]
-        if first.headline not in common or not all(np.array_equal(part.rounds, first.rounds) for part in parts):
+        alike = (first.headline in part.metrics and np.array_equal(part.rounds, first.rounds) for part in parts)
+        if not all(alike):
             raise InputError("histories of different trainings cannot be stacked; they may differ only in their seeds")
+
+        def rows(part: History, name: str) -> np.ndarray:
+            return part.metrics.get(name, np.full((len(part.seeds), len(first.rounds)), np.nan, np.float32))
+
+        names = dict.fromkeys(name for part in parts for name in part.metrics)
         return replace(
             first,
             seeds=tuple(seed for part in parts for seed in part.seeds),
-            metrics={name: np.concatenate([part.metrics[name] for part in parts]) for name in common},
+            metrics={name: np.concatenate([rows(part, name) for part in parts]) for name in names},
             client_curves=np.concatenate([part.client_curves for part in parts]),
             diverged=tuple(diverged for part in parts for diverged in part.diverged),
             seconds=round(sum(part.seconds for part in parts), 3),

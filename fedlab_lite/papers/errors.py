@@ -97,7 +97,7 @@ def sampling_error(runs: Sequence[History], metric: str) -> Part:
     clients = [run.client_accuracy.mean(0) for run in runs]
     shares = [float(np.clip(each.mean(), 0, 1)) for each in clients]
     a_client = max(min(run.test_labels.get("a client", 1) for run in runs), 1)
-    if metric.endswith("_gap"):
+    if "_gap" in metric:
         return math.sqrt(sum(2 * share * (1 - share) / a_client for share in shares)), math.inf
     if clients[0].shape == clients[1].shape:
         parts = [(mean_error(clients[0] - clients[1]), len(clients[0]) - 1)] if len(clients[0]) > 1 else []

@@ -3,9 +3,11 @@
 import math
 from collections.abc import Mapping
 
+from fedlab_lite.algorithms import FedAvg
 from fedlab_lite.engine import History
 from fedlab_lite.papers import errors, statistics
 from fedlab_lite.papers.names import plain_name
+from fedlab_lite.runs import algorithm_of
 
 CLEARLY = 0.02  # share above the majority baseline; a number of standard errors is also required
 LEARNT_ERRORS = 3  # standard errors above the majority baseline
@@ -30,15 +32,28 @@ def trained(histories: Mapping[str, History]) -> list[str]:
 
 
 def _learnt(name: str, run: History) -> list[str]:
-    """A reason if a run is not clearly above the majority baseline (if unknown: above its start), else none."""
+    """A reason if a run is not clearly above the majority baseline (if unknown: above its start), else none.
+
+    A personal model must be above that of its own client, which always predicts the client's commonest class.
+    """
     headline, values = run.headline, run.final(run.headline)
     share, sign = errors.is_share(headline), 1 if statistics.better_higher(headline) else -1
     spread = errors.mean_error(run.client_accuracy.mean(0) if len(values) < 2 else values)
-    known = math.isfinite(run.constant)
+    known, personal = math.isfinite(run.constant), _personal(run) and run.own_constant > run.constant
     least = run.constant if known else float(run.metrics[headline][:, 0].mean())
+    least = run.own_constant if known and personal else least
     need = max(CLEARLY * (1 if share else abs(least)), LEARNT_ERRORS * (spread if math.isfinite(spread) else 0))
     if sign * (values.mean() - least) > need:
         return []
     says = f"{100 * values.mean():.1f} % against {100 * least:.1f} %" if share else f"{values.mean():.4g}, {least:.4g}"
-    beyond = f"{'above' if sign > 0 else 'below'} {'the majority baseline' if known else 'where it started'}"
+    baseline = "its clients' own majority baselines" if personal else "the majority baseline"
+    beyond = f"{'above' if sign > 0 else 'below'} {baseline if known else 'where it started'}"
     return [f"{name} is not clearly {beyond} ({says})"]
+
+
+def _personal(run: History) -> bool:
+    """Whether clients are judged with models of their own, which can know a client's commonest class."""
+    if run.settings is None:
+        return False
+    algorithm = algorithm_of(run.settings)
+    return type(algorithm).models is not FedAvg.models or algorithm.predictor() is not None

@@ -58,10 +58,13 @@ def decide(
     told, trained = _deciding(against, unsure, found), [each for each in found if each.fact is None]
     alike = [each.words() for each in against or found if each.fact is not None]
     words = ", ".join(alike[:FACTS]) if told.fact is not None and not told.obstacle else told.words()
-    if outcome == "undecided" and not told.obstacle and math.isfinite(seen := told.visible(len(trained), level)):
-        words += f", within error (visible: {told.number(seen).lstrip('+')})" if seen else ", the same throughout"
+    seen = told.visible(len(trained), level if told.holds else LEVEL)
+    if outcome == "undecided" and not told.obstacle and math.isfinite(seen):
+        few = f", too few {told.each}s to decide" if told.margin else ", the same throughout"
+        words += f", not beyond doubt (visible: {told.number(seen).lstrip('+')})" if seen else few
     holding = sum(known and each.holds for each, known in zip(found, sure, strict=True))
-    clauses = [words, f"{holding} of {len(found)} as {like}", cause if outcome == "differs" else ""]
+    count = f"{holding} of {len(found)} as {like}" + (f", {len(unsure)} open" if unsure else "")
+    clauses = [words, count, cause if outcome == "differs" else ""]
     return Verdict(outcome, shortened("; ".join(filter(None, clauses))), **about)
 
 

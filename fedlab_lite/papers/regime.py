@@ -21,10 +21,11 @@ from fedlab_lite.papers.names import MOMENTS, plain_name
 from fedlab_lite.papers.presets import Item
 from fedlab_lite.papers.statistics import Comparison, metric_at
 from fedlab_lite.plots import division
-from fedlab_lite.runs import Settings
+from fedlab_lite.runs import Settings, algorithm_of
 from fedlab_lite.util import files
 
 APART = 5.0  # points; rivals this far apart in print should come out in the same order here
+SIDES = {"fedavg", "local"}  # clients gain from one common model where the former is ahead
 OTHERWISE = "rivals are not in the paper's order"
 Division = tuple[str, str]  # a data set and its partition
 Accuracies = dict[Division, dict[str, dict[str, tuple[float, float]]]]  # method -> column -> percent and its error
@@ -34,7 +35,8 @@ class Order(NamedTuple):
     """What was found of the order of a paper's rivals in one federation."""
 
     pairs: int  # that were checked
-    said: str = ""  # the sentence that says which pair is reversed; '': none
+    right: int = 0  # of these, in the paper's order here, clearly or not
+    said: str = ""  # the sentence on the pair that is reversed most; '': none is
     short: str = ""  # the same as a clause of a reason
 
 
@@ -47,22 +49,26 @@ def order(
     """The number of pairs of rivals whose order was checked, and a sentence if one pair is reversed, by federation.
 
     A pair counts if one is ahead in every printed column, by `APART` points on average. It is reversed if that one is
-    behind here by more than one point and two standard errors; of one seed, by more than `APART`.
+    behind here by more than one point and two standard errors; of one seed, by more than `APART`. FedAvg and Local must
+    be on the paper's sides of each other, by however little: they say whether clients gain from one common model.
 
     Args:
       moment: at which decentralised rivals are judged, 'mixed' or 'trained'; '': each at its own.
     """
     here = of_runs(histories, moment)
     found = checked(item, here, printed, moment)
-    for stem in presets.load(item.paper).get("rivals", ()):
-        if stem != item.stem:
-            table = Item(item.paper, stem)
-            for each in (here, of_result(table, preset, moment)):
-                for key, other in checked(table, each, presets.published(*table), moment).items():
-                    if key in found:
-                        own = found[key] if found[key].said else other
-                        found[key] = own._replace(pairs=max(found[key].pairs, other.pairs))
+    for table in tables_of_rivals(item):
+        for each in (here, of_result(table, preset, moment)):
+            for key, other in checked(table, each, presets.published(*table), moment).items():
+                if key in found:
+                    own, most = found[key], max(found[key], other)
+                    found[key] = (own if own.said else other)._replace(pairs=most.pairs, right=most.right)
     return found
+
+
+def tables_of_rivals(item: Item) -> list[Item]:
+    """The tables that hold the rivals of an item's paper, without the item itself."""
+    return [Item(item.paper, stem) for stem in presets.load(item.paper).get("rivals", ()) if stem != item.stem]
 
 
 def in_words(
@@ -72,7 +78,7 @@ def in_words(
     printed: Iterable[Mapping],
     comparisons: Iterable[Comparison],
 ) -> list[str]:
-    """What `order` finds at the moment of these comparisons: what is wrong, and how many pairs of a data set stand."""
+    """What `order` finds at the moment of these comparisons: what is wrong, and how many pairs are in order."""
     if preset == "quick":
         return []
     moment = next((each.moment for each in comparisons if each.moment), "")
@@ -81,12 +87,13 @@ def in_words(
     for (data, partition), each in found.items():
         if not each.said:
             name = f"{plain_name(data)} ({partition})" if data in wrong else plain_name(data)
-            right[name] = right.get(name, 0) + each.pairs
-    counted = (
-        f"{name}: "
-        + (f"{n} pair{'s' * (n > 1)} of rivals stand{'s' * (n == 1)} as in print" if n else "no two rivals to check")
-        for name, n in right.items()
-    )
+            before = right.get(name, (0, 0))
+            right[name] = before[0] + each.right, before[1] + each.pairs
+    counted = []
+    for name, (n, pairs) in right.items():
+        others = ", no other is clearly reversed" if n < pairs else ""
+        said = f"{n} of {pairs} pairs of rivals are in the paper's order{others}" if pairs else "no two rivals to check"
+        counted.append(f"{name}: {said}")
     return [*(each.said for each in found.values() if each.said), *counted]
 
 
@@ -95,7 +102,7 @@ def checked(item: Item, here: Accuracies, printed: Iterable[Mapping], moment: st
     every, found = by_method(printed), {}
     own, when = item.paper.removeprefix("fl_"), f" {MOMENTS[moment]}" if moment else ""
     for (data, partition), methods in here.items():
-        pairs, said, short = 0, "", ""
+        pairs, right, most, said, short = 0, 0, 0.0, "", ""
         columns = columns_on(item, {column for values in every.values() for column in values}, data, partition)
         table = {m: {each: (row[each], 0.0) for each in columns if each in row} for m, row in every.items()}
         rivals = [method for method in table if method in methods and not method.startswith(own)]
@@ -104,12 +111,16 @@ def checked(item: Item, here: Accuracies, printed: Iterable[Mapping], moment: st
             if not (gaps and ours and min(gaps) > 0 and np.mean(gaps) >= APART):
                 continue
             pairs, behind = pairs + 1, -float(np.mean(ours))
-            if behind > (max(1.0, 2 * error) if math.isfinite(error) else APART):
-                words = f"{behind:.0f} point{'s' * (behind > 1.5)} behind {plain_name(worse)}"
+            right += behind < 0
+            least = max(1.0, 2 * error) if math.isfinite(error) else APART
+            if behind > max(most, 0.0 if {better, worse} == SIDES else least):
+                most = behind
+                points = format(behind, ".0f" if behind >= 0.95 else ".1f")
+                words = f"{points} point{'s' * (points != '1')} behind {plain_name(worse)}"
                 pair = f"on {plain_name(data)} ({partition}){when} {plain_name(better)} is {words}"
                 said = f"{OTHERWISE}: {pair}, where {presets.title(item)[0]} prints it {np.mean(gaps):.0f} ahead"
                 short = f"{OTHERWISE} (in print {plain_name(better)} above {plain_name(worse)})"
-        found[data, partition] = Order(pairs, said, short)
+        found[data, partition] = Order(pairs, right, said, short)
     return found
 
 
@@ -143,7 +154,9 @@ def about_runs(runs: Sequence[History]) -> dict[str, Any]:
     parts = {"data": {each.dataset for each in settings}, "partition": {division(each) for each in settings}}
     shared = {key: min(values) for key, values in parts.items() if len(values) == 1}
     rivals = len({each.algorithm for each in settings}) > 1
-    return shared | {"rounds": min((run.num_rounds for run in runs), default=0), "rivals": rivals}
+    methods = tuple(each.algorithm for each in settings)
+    rounds = min((run.num_rounds for run in runs), default=0)
+    return shared | {"rounds": rounds, "rivals": rivals, "methods": methods}
 
 
 @cache
@@ -159,21 +172,22 @@ def of_runs(histories: Mapping[str, History], moment: str = "") -> Accuracies:
     here: Accuracies = {}
     for name, run in histories.items():
         metric = metric_at(run, run.headline, moment)
-        known = run.settings and run.headline == "accuracy" and metric in run.metrics
-        if known and np.isfinite(final := 100 * run.final(metric).astype(float)).all():
+        known = run.settings and run.headline == "accuracy" and (judged := run.has(metric)).any()
+        if known and np.isfinite(final := 100 * run.final(metric).astype(float)[judged]).all():
             _add(here, name, run.settings, float(final.mean()), mean_error(final))
     return here
 
 
 def of_result(item: Item, preset: str, moment: str = "") -> Accuracies:
-    """The accuracies of a table's committed result at this preset; none if there is no such result."""
+    """The accuracies of a table's committed result at this preset; none if there is no such result, or moment."""
     try:
         result = files.read_json(files.figures_dir() / item.paper / f"{item.stem}.json")
     except (FileNotFoundError, NotADirectoryError):
         return {}
     here: Accuracies = {}
     for name, run in presets.settings(*item, preset).items() if result["preset"] == preset else ():
-        kinds = (f"{name}/{moment}", name, f"{name}/accuracy")
+        unlike = moment and algorithm_of(run).moment not in ("", moment)
+        kinds = (f"{name}/{moment}", *([] if unlike else [name, f"{name}/accuracy"]))
         value = next((result["metrics"][each] for each in kinds if each in result["metrics"]), None)
         if value is not None and value["mean"] is not None:  # None: it diverged
             error = value["std"] / math.sqrt(value["n"]) if value["n"] > 1 else math.nan
@@ -186,12 +200,18 @@ def _add(here: Accuracies, name: str, run: Settings, mean: float, error: float) 
     here.setdefault((run.dataset, division(run)), {}).setdefault(method, {})[column] = mean, error
 
 
-def by_method(rows: Iterable[Mapping]) -> dict[str, dict[str, float]]:
-    """Printed accuracies named 'column/method', by method and column."""
+def by_method(rows: Iterable[Mapping], kind: str = "accuracy") -> dict[str, dict[str, float]]:
+    """Printed accuracies named 'column/method' or 'column/method/accuracy', by method and column.
+
+    Args:
+      kind: 'gap' for those named 'column/method/gap'.
+    """
     found: dict[str, dict[str, float]] = {}
     for row in rows:
-        if "accuracy" in row["name"] + row["where"] and not row["name"].endswith("±"):
-            column, _, method = row["name"].removesuffix("/accuracy").rpartition("/")
+        name = row["name"].removesuffix(f"/{kind}")
+        known = name != row["name"] if kind != "accuracy" else "accuracy" in row["name"] + row["where"]
+        if known and not name.endswith(("±", "/gap")):
+            column, _, method = name.rpartition("/")
             found.setdefault(method, {})[column] = row["value"]
     return found
 

@@ -34,6 +34,7 @@ UNCOUNTED = {"seeds": (0,), "eval_every": 1, "data_seed": 0}  # fields that are 
 USED_BY = {  # fields that partitions of some kinds alone read
     **{"alpha": {"dirichlet", "dirichlet_capped"}, "classes_per_client": {"by_label", "by_class_cycle"}},
 }
+KINDS = {"accuracy": "accuracy", "accuracy_gap": "gap"}  # metric -> what a printed row is of
 HERE = {"agrees": "agrees here", "differs": "differs here"}
 WORDS = ("reproduced", "contradicted", "agrees here", "differs here", "undecided", "misprint", "seen")
 
@@ -89,13 +90,15 @@ def _listed(values: Iterable[Any]) -> list:
     return sorted(values, key=lambda value: (value is not None, isinstance(value, str), str(value)))
 
 
-def scope_of(item: Item, preset: str, verdict: Verdict, runs: Iterable[Settings]) -> str:
-    """The scope of a verdict from its comparisons and from the settings of its runs."""
+def scope_of(item: Item, verdict: Verdict, runs: Iterable[Settings]) -> str:
+    """The scope of a verdict from its comparisons and from the settings of its runs.
+
+    What draws from a distribution that the paper states is counted. What a notebook trains in its own cells is not.
+    """
     runs = list(runs)
-    if verdict.comparisons and all(each.fact is not None for each in verdict.comparisons) and not runs:
-        return "counted"
-    if not runs:  # a notebook that draws or trains in its own cells
-        return "paper" if preset == "paper" else "stand-in"
+    if not runs:
+        arithmetic = (each.fact is not None or each.each == "draw" for each in verdict.comparisons)
+        return "counted" if verdict.comparisons and all(arithmetic) else "stand-in"
     apart = distance(item, runs)
     if not apart:
         return "paper"
@@ -143,7 +146,7 @@ def judge(
     The checks can only make an outcome undecided.
     """
     runs = [run.settings for run in histories.values() if run.settings]
-    scope = scope_of(item, preset, verdict, runs)
+    scope = scope_of(item, verdict, runs)
     if preset == "quick" or scope == "counted":
         return verdict, dict(also), scope
     longest: dict[str, int] = {}  # rounds of the paper, by data; '': the most
@@ -164,31 +167,48 @@ def judge(
     def after(found: Verdict) -> Verdict:
         return again(found, map(checked, found.comparisons))
 
+    def in_print(found: Verdict) -> Verdict:
+        doubts = self_check(item, found.comparisons, rows) if found.outcome in FIRM else []
+        reason = shortened("; ".join((*doubts[:1], found.reason)))
+        return replace(found, outcome="undecided", reason=reason) if doubts else found
+
     also = {name: after(each) for name, each in also.items()}
-    readings = {name: after(each) for name, each in verdict.readings.items()}
-    verdict = kindest(readings) if readings else after(verdict)
-    doubts = self_check(item, verdict.comparisons, rows)
-    if doubts and verdict.outcome in FIRM:
-        verdict = replace(verdict, outcome="undecided", reason=shortened(f"{doubts[0]}; {verdict.reason}"))
-    return verdict, also, scope
+    readings = {name: in_print(after(each)) for name, each in verdict.readings.items()}
+    return (kindest(readings) if readings else in_print(after(verdict))), also, scope
 
 
 def self_check(item: Item, comparisons: Iterable[Comparison], rows: Iterable[Mapping]) -> list[str]:
-    """Sentences on the comparisons of two methods that do not hold in the printed table itself.
+    """Sentences on the comparisons of two methods that do not hold in print: in this table, or in that of the rivals.
 
     Where columns of the table are of the data of a comparison, only these are looked at.
     """
-    printed, found = regime.by_method(rows), {}
+    tables = [(item, list(rows)), *((other, presets.published(*other)) for other in regime.tables_of_rivals(item))]
+    printed = [(table, {kind: regime.by_method(known, kind) for kind in KINDS.values()}) for table, known in tables]
+    found = {}
     for each in comparisons:
-        if each.pair and each.metric == "accuracy":
-            left, right = (printed.get(name.rpartition("/")[2], {}) for name in each.pair)
-            both = left.keys() & right.keys()
-            for column in regime.columns_on(item, both, each.data) or sorted(both):
-                gap = left[column] - right[column]
-                if (gap - each.asked) * (1 if each.above else -1) < 0 and math.isfinite(gap):
+        if each.pair and each.metric in KINDS:
+            for column, gap in _gaps_in_print(each, printed).items():
+                far = gap if each.signed else abs(gap)
+                if (far - each.asked) * (1 if each.above else -1) < 0:
                     pair = " against ".join(plain_name(name.rpartition("/")[2]) for name in each.pair)
                     found[pair] = f"the printed table itself has {pair} at {gap:+.1f} ({plain_name(column)})"
     return list(found.values())
+
+
+def _gaps_in_print(each: Comparison, printed: Iterable[tuple[Item, Mapping]]) -> dict[str, float]:
+    """The differences of two methods in the columns of the first table that has both."""
+    for table, by_kind in printed:
+        rows = by_kind[KINDS[each.metric]]
+        names = (name.rpartition("/")[2] for name in each.pair or ())
+        methods = each.methods if len(each.methods) == 2 else ("", "")
+        keys = [name if name in rows else method for name, method in zip(names, methods, strict=True)]
+        left, right = (rows.get(key, {}) for key in keys)
+        both = left.keys() & right.keys()
+        columns = regime.columns_on(table, both, each.data, each.partition) or sorted(both)
+        gaps = {column: left[column] - right[column] for column in columns}
+        if keys[0] != keys[1] and gaps:
+            return {column: gap for column, gap in gaps.items() if math.isfinite(gap)}
+    return {}
 
 
 def recorded(verdict: Verdict) -> dict[str, Any]:

@@ -39,9 +39,11 @@ class Comparison:
     parts: tuple[errors.Part, ...] = ()  # of its error, each with its degrees of freedom; none: the error is unknown
     n: int = 0  # seeds, draws, ...
     each: str = "seed"  # what a value belongs to
+    one_partition: bool = False  # whether its error leaves out the draw of clients and of test rows
     unit: str = ""
     quarters: tuple[float, float] = (0.0, 0.0)  # change of the difference in the third and the last quarter of training
     falls: bool = False  # whether these are changes of a curve that falls, with the other sign
+    slows: bool = True  # whether the last quarter's change is smaller than the one before by more than its error
     trend: bool = True  # whether the last quarter's change exceeds its error; else it is noise, and ends with a quarter
     rounds: int = 0  # that were trained
     of_rounds: int = 0  # the paper's, if it is not known how the difference moves until then
@@ -50,6 +52,7 @@ class Comparison:
     chance: float | None = None  # p value of a share of yes and no; None: from the error
     said: str = ""  # the clause, where it is not "name: difference ± error"
     pair: tuple[str, str] | None = None  # names of the runs, of a comparison of two
+    methods: tuple[str, ...] = ()  # their algorithms
     data: str = ""  # the data set
     partition: str = ""  # of the data, in words
     rivals: bool = False  # whether two algorithms are compared
@@ -79,8 +82,8 @@ class Comparison:
             return 1.0
         if self.fact is not None or self.chance is not None:
             return self.chance or 0.0
-        if self.error == 0:
-            return 0.0 if self.margin else 1.0
+        if self.error == 0:  # without a spread only the side of each seed counts, as in a sign test
+            return 2 * 0.5 ** max(self.n, 1) if self.margin else 1.0
         return errors.chance(self.margin / self.error, self.parts) if math.isfinite(self.error) else 1.0
 
     def visible(self, tests: int, level: float = LEVEL) -> float:
@@ -94,12 +97,14 @@ class Comparison:
         """The expected change of the difference in `rounds` more rounds.
 
         Each further quarter changes it by a constant share of the change in the quarter before. The share is that of
-        the last two quarters, and at most 1. A change within its error is continued for one quarter alone.
+        the last two quarters where these differ by more than their error, else 1. (With noise alone any curve looks as
+        if it slowed down.) A change within its error is continued for one quarter alone.
         """
         before, last = self.quarters
         if not (self.rounds and rounds and last):
             return 0.0
-        share, number = min(max(last / before, 0.0), 1.0) if before * last > 0 else 1.0, rounds / (self.rounds / 4)
+        share, number = last / before if self.slows and before * last > 0 else 1.0, rounds / (self.rounds / 4)
+        share = min(share, 1.0)
         if not self.trend:
             return last * min(number, 1.0)
         return last * number if share == 1 else last * share * (1 - share**number) / (1 - share)
@@ -152,6 +157,7 @@ class Comparison:
             return self.obstacle or self.said or self.name
         error = f" ± {self.number(self.error).lstrip('+')}" if math.isfinite(self.error) else ""
         seeds = f"{self.n} {self.each}{'s' * (self.n != 1)}" if self.n else ""
+        seeds += " of one partition" if seeds and self.one_partition else ""
         if self.error == 0 and self.n > 1:
             error, seeds = "", f"in all {seeds}"
         asked = f"{'more' if self.above else 'less'} than {self.number(self.asked)} asked" if self.asked else ""
@@ -164,7 +170,9 @@ class Comparison:
         if self.fact is not None:
             return {"as claimed": self.fact}
         about = {"difference": self.difference, "asked": self.asked, "above": self.above, "unit": self.unit}
-        about |= {"error": self.error, "n": self.n, "p": adjusted, "visible": self.visible(tests, level)}
+        visible = self.visible(tests, level if self.holds else LEVEL)
+        about |= {"error": self.error, "n": self.n, "p": adjusted, "visible": visible}
+        about |= {"quarters": list(self.quarters)} if self.rounds else {}
         return about | ({"obstacle": self.obstacle} if self.obstacle else {})
 
 
@@ -241,10 +249,13 @@ def quarters(rounds: np.ndarray, curves: np.ndarray, num_rounds: int) -> np.ndar
 
 
 def movement(changes: np.ndarray) -> dict[str, Any]:
-    """The fields `quarters` and `trend` of a `Comparison`, from changes `[2, S]` of its difference."""
+    """The fields `quarters`, `slows` and `trend` of a `Comparison`, from changes `[2, S]` of its difference."""
     last, error = float(changes[1].mean()), errors.mean_error(changes[1])
     noise = False
     if math.isfinite(error) and math.isfinite(last):
         within = abs(last) < error * errors.quantile(LEVEL / 2, [(error, len(changes[1]) - 1)])
         noise = within and len(set(np.sign(changes[1]))) > 1  # a trend is beyond its error, or alike in all seeds
-    return {"quarters": (float(changes[0].mean()), last), "trend": not noise}
+    less = np.abs(changes[0]) - np.abs(changes[1])
+    spread = [(errors.mean_error(less), len(less) - 1)]
+    slows = len(less) > 1 and finite(less) and less.mean() > spread[0][0] * errors.quantile(LEVEL, spread)
+    return {"quarters": (float(changes[0].mean()), last), "slows": bool(slows), "trend": not noise}

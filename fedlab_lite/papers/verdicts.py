@@ -63,7 +63,7 @@ def observed(
     *,
     above: bool = True,
     error: float = math.nan,
-    freedom: float = math.inf,
+    freedom: float = math.nan,
     runs: Mapping[str, History] | None = None,
     cause: str = "",
     along: tuple[np.ndarray, np.ndarray] | None = None,
@@ -75,14 +75,16 @@ def observed(
     Args:
       values: numbers; or booleans, whose share is tested by the binomial distribution.
       above: whether the number should lie above the threshold.
-      error: a further standard error, for example over clients and test rows; with it one value is enough.
-      freedom: its degrees of freedom.
+      error: a further standard error, for example over clients and test rows; with it one value is enough, if that is
+        not of a seed.
+      freedom: its degrees of freedom, one less than the number of clients; math.inf: it is known exactly.
       runs: the training runs behind the number; if one of them learnt nothing, the verdict is undecided.
       along: the number over training, as rounds `[E]` and values `[S, E]`: how it moves at the end.
       each: what each value belongs to, if not to a seed: "draw", "measurement".
       unit: of the values, such as "points". Whole rounds or epochs, and differences of two, have an error of rounding.
 
-    Raises: `InputError` for booleans with a threshold that no share can lie on both sides of.
+    Raises: `InputError` for booleans with a threshold that no share can lie on both sides of, and for an error without
+      its degrees of freedom.
 
     >>> observed("loss at the end", [0.2, 0.3, 0.25], 1.0, above=False).outcome
     'agrees'
@@ -90,6 +92,8 @@ def observed(
     'draws below: 0 of 3 seeds (95 % interval: 0 to 71 %, too few to decide); 0 of 1 as claimed'
     """
     values, name = np.asarray(values), plain_name(what)
+    if math.isfinite(error) and math.isnan(freedom):
+        raise InputError(f"{what}: an error needs `freedom`, its degrees of freedom; over n clients n - 1")
     about = {"asked": float(threshold), "above": above, "n": values.size, "each": each, "unit": unit}
     about["obstacle"] = "; ".join(trained(runs or {})[:1])
     about |= regime.about_runs(list((runs or {}).values()))
@@ -119,8 +123,9 @@ def _with_error(found: Comparison, values: np.ndarray, sampling: errors.Part) ->
         whole = found.unit in WHOLE and np.array_equal(values, np.round(values))
         least = 1 / math.sqrt(6 * len(values)) if whole else 0.0  # of rounding, of a difference of two
         seeds = math.hypot(errors.mean_error(values), least), len(values) - 1.0
-        return replace(found, parts=(seeds, sampling) if known else (seeds,))
-    if known and sampling[0] > 0 and not found.pair:
+        one = bool(found.data) and not (known and sampling[0] > 0)  # of runs on data
+        return replace(found, parts=(seeds, sampling) if known else (seeds,), one_partition=one)
+    if known and sampling[0] > 0 and found.each != "seed":
         return replace(found, parts=(sampling,))
     few = f"{replace(found, n=0).words()}, of one {found.each}, so its spread is unknown"
     return replace(found, obstacle=found.obstacle or few)
@@ -172,6 +177,8 @@ def _pair(histories, names, metric, by, higher, last, moment) -> Comparison:
     about = {"asked": sign * by * scale, "above": higher, "unit": "points" if share else ""}
     about |= {"pair": tuple(names), "metric": asked_metric, "moment": at} | regime.about_runs(runs)
     common = [seed for seed in runs[0].seeds if seed in runs[1].seeds]
+    judged = [dict(zip(run.seeds, run.has(each), strict=True)) for run, each in zip(runs, metrics, strict=True)]
+    common = [seed for seed in common if all(has[seed] for has in judged)] or common
     first, second = (trained({label: run}) for label, run in zip(names, runs, strict=True))
     about["learnt"], obstacles = not first, [*first, *second, obstacle]
     obstacles += [f"{plain_name(names[0])} and {plain_name(names[1])} have no seed in common"] * (not common)

@@ -3,6 +3,7 @@
 `looks.toml` has the label, colour, marker and line of each algorithm. matplotlib and pandas are imported on use.
 """
 
+import itertools
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -235,13 +236,17 @@ def summary(
 def accuracy_and_gap(histories: Mapping[str, History]) -> dict[str, dict[str, float | int | None]]:
     """Accuracy and gap of each run in percent, over the last tenth of its rounds, at least ten.
 
-    The keys are '<run>/accuracy' and '<run>/gap', the values those of `summary`.
+    The keys are '<run>/accuracy' and '<run>/gap', the values those of `summary`. '<run>/trained' and
+    '<run>/gap_trained' are of the moment after local training, for runs and seeds that were judged then.
     """
-    return {
-        f"{name}/{measure}": summary({name: run}, metric, last=max(run.num_rounds // 10, 10), scale=100)[name]
-        for measure, metric in (("accuracy", "accuracy"), ("gap", "accuracy_gap"))
-        for name, run in histories.items()
-    }
+    measures = {"accuracy": "accuracy", "gap": "accuracy_gap"}
+    measures |= {"trained": "accuracy_trained", "gap_trained": "accuracy_gap_trained"}
+    found = {}
+    for (measure, metric), (name, run) in itertools.product(measures.items(), histories.items()):
+        if (judged := run.has(metric)).any():
+            final = run.final(metric, last=max(run.num_rounds // 10, 10))
+            found[f"{name}/{measure}"] = spread(100 * final[judged].astype(float))
+    return found
 
 
 def comparison(rows: Iterable[Mapping[str, Any]], digits: int = 2):

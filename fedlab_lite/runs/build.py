@@ -42,7 +42,7 @@ def moment_of(history: History) -> str:
       >>> base = {"dataset": "digits", "partition": "iid", "num_clients": 4, "train_size": 80, "num_rounds": 1}
       >>> history = run(Settings(**base, algorithm="dec_fedavg", graph="ring", model_options={"width": 8}))
       >>> moment_of(history), sorted(name for name in history.metrics if name.startswith("accuracy"))
-      ('mixed', ['accuracy', 'accuracy_gap', 'accuracy_pooled', 'accuracy_trained'])
+      ('mixed', ['accuracy', 'accuracy_gap', 'accuracy_gap_trained', 'accuracy_pooled', 'accuracy_trained'])
     """
     return "" if history.settings is None else algorithm_of(history.settings).moment
 

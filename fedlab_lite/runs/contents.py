@@ -15,7 +15,7 @@ _HISTORY: dict[str, Any] = {  # of what a finished run says beside its arrays
 }
 _LATER: dict[str, Any] = {  # what earlier versions did not write
     **{"headline": str, "constant": float | int, "test_labels": {"": int}, "trajectories_at_once": int},
-    **{"precision": str, "executor": str, "clients_at_once": int | None},
+    **{"own_constant": float | int, "precision": str, "executor": str, "clients_at_once": int | None},
 }
 _PROGRESS: dict[str, Any] = {
     **{"next": int, "seconds": float | int, "finite": bool, "made": dict, "trajectories_at_once": int}

@@ -234,6 +234,15 @@ def test_a_run_keeps_every_devices_curve():
     assert history.metrics["consensus"][:, 0].max() < 1e-5  # one w^0 for all
 
 
+def test_after_its_first_local_training_a_client_is_where_local_is():
+    options = TINY | SHARED | {"seeds": (0, 1), "model_options": {"width": 8}}
+    mixing = run(Settings(**options, algorithm="dec_fedavg"))
+    local = run(Settings(**options | {"graph": ""}, algorithm="local", algorithm_options={"epochs": 1}))
+    for metric in ("accuracy", "accuracy_gap"):
+        np.testing.assert_array_equal(mixing.metrics[f"{metric}_trained"], local.metrics[metric])
+    assert mixing.metrics["accuracy_gap_trained"][:, 1].all()
+
+
 @pytest.mark.parametrize(
     ("values", "message"),
     [

@@ -98,12 +98,18 @@ def test_curves_and_plot_are_the_same_drawing():
 
 
 def test_seeds_of_two_versions_stack_by_what_both_have():
-    """What one seed has measured more than another is left out; another training is refused."""
+    """What one seed has measured more than another is nan there; another training is refused."""
     old, new = history([[0.1, 0.5]], seeds=(0,)), history([[0.1, 0.7]], seeds=(1,))
     new = replace(new, metrics=new.metrics | {"accuracy_mixed": new.metrics["accuracy"]})
     both = History.stack([old, new])
-    assert list(both.metrics) == ["accuracy"]
+    assert list(both.metrics) == ["accuracy", "accuracy_mixed"]
     assert both.metrics["accuracy"][:, -1].tolist() == pytest.approx([0.5, 0.7])
+    assert [both.has(name).tolist() for name in ("accuracy", "accuracy_mixed", "no")] == [
+        [True] * 2,
+        [False, True],
+        [False] * 2,
+    ]
+    np.testing.assert_array_equal(both.final("accuracy_mixed", 1), np.array([np.nan, 0.7], np.float32))
     longer = history([[0.1, 0.5, 0.6]], seeds=(1,))
     other = replace(new, metrics={"loss": new.metrics["accuracy"]})
     for wrong in (longer, other):

@@ -49,6 +49,23 @@ def test_a_curve_that_slows_down_is_not_drawn_out_as_a_line():
     assert (before, last) == (pytest.approx([0], abs=1e-9), pytest.approx([0.04]))
 
 
+def test_a_curve_slows_down_only_beyond_the_error_of_its_quarters():
+    """4 and 2 points per quarter: clearly less with 0.1 points of noise, not with 3; of one seed it is not known."""
+    clear, noisy = ([[4.0, 4.1, 3.9], [2.0, 2.1, 2.0]], [[4.0, 7.0, 1.0], [2.0, 2.1, 2.0]])
+    moves = [Comparison("a", 1.0, rounds=40, **statistics.movement(np.array(each))) for each in (clear, noisy)]
+    assert [each.slows for each in moves] == [True, False]
+    assert [each.ahead(10_000) for each in moves] == [pytest.approx(2.05, abs=0.2), pytest.approx(2030, abs=10)]
+    assert not statistics.movement(np.array([[4.0], [2.0]]))["slows"]
+
+
+def test_a_steady_loss_of_the_lead_is_rarely_taken_for_one_that_ends():
+    """A lead of 5 points that shrinks by 1 per quarter is gone after 22 more, whatever the noise of three seeds."""
+    rng = np.random.default_rng(0)
+    draws = [-1.0 + 0.5 * rng.standard_normal((2, 3)) for _ in range(300)]
+    leads = [Comparison("a", 5.0, rounds=40, **statistics.movement(each)) for each in draws]
+    assert np.mean([not each.after(227).obstacle for each in leads]) < 0.1
+
+
 def test_a_movement_within_its_error_ends_with_a_quarter():
     """Last quarters of 3 and -1 and 1 points are noise, of 1.1 and 1 and 0.9 points a trend."""
     noise, trend = (statistics.movement(np.array([[-1.0] * 3, last])) for last in ([3.0, -1.0, 1.0], [1.1, 1.0, 0.9]))

@@ -25,7 +25,7 @@ def paper_runs(item=TABLE):
 
 def test_the_papers_own_settings_are_scope_paper():
     assert scope.distance(TABLE, paper_runs()) == {}
-    assert scope.scope_of(TABLE, "paper", TRAINED, paper_runs()) == "paper"
+    assert scope.scope_of(TABLE, TRAINED, paper_runs()) == "paper"
 
 
 def test_a_part_of_the_papers_runs_is_not_its_setting():
@@ -33,7 +33,7 @@ def test_a_part_of_the_papers_runs_is_not_its_setting():
     every = list(dict.fromkeys(paper_runs()))
     runs = every[::4]
     assert scope.distance(TABLE, runs) == {"runs": {"here": [len(runs)], "paper": [len(every)]}}
-    assert scope.scope_of(TABLE, "paper", TRAINED, runs) == "reduced"
+    assert scope.scope_of(TABLE, TRAINED, runs) == "reduced"
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_what_is_not_the_papers_is_named_and_lowers_the_scope(change, found, clo
     (name,) = found
     assert apart[name]["here"] == found[name]["here"]
     assert "?" in found[name]["paper"] or apart[name]["paper"] == found[name]["paper"]
-    assert scope.scope_of(TABLE, "paper", TRAINED, runs) == close
+    assert scope.scope_of(TABLE, TRAINED, runs) == close
 
 
 def test_an_option_of_an_algorithm_counts_under_its_name():
@@ -64,9 +64,9 @@ def test_an_option_of_an_algorithm_counts_under_its_name():
 
 
 def test_counted_needs_facts_and_no_runs():
-    assert scope.scope_of(COUNTED, "paper", FACT, []) == "counted"
-    assert scope.scope_of(TABLE, "paper", FACT, paper_runs()) == "paper"
-    assert scope.scope_of(COUNTED, "laptop", TRAINED, []) == "stand-in"
+    assert scope.scope_of(COUNTED, FACT, []) == "counted"
+    assert scope.scope_of(TABLE, FACT, paper_runs()) == "paper"
+    assert scope.scope_of(COUNTED, TRAINED, []) == "stand-in"
 
 
 @pytest.mark.parametrize(
@@ -149,7 +149,7 @@ def test_where_the_movement_is_not_known_the_sentence_has_the_rounds():
     said = scope.judge(TABLE, "laptop", found, {"a": shares(0.5)}, [], {})[0]
     assert (said.outcome, said.reason) == (
         "agrees",
-        "residual: 0.55 ± 0.0289 (3 seeds, less than 1 asked, 2 of 100 rounds); 1 of 1 as claimed",
+        "residual: 0.55 ± 0.0289 (3 seeds of one partition, less than 1 asked, 2 of 100 rounds); 1 of 1 as claimed",
     )
 
 

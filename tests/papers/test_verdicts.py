@@ -43,7 +43,9 @@ def test_a_lead_within_error_says_what_would_have_been_seen():
     """Leads of 0.01, -0.01, 0.01: their mean is a third of a point, its error two thirds; power 80 %."""
     found = compare({"a": GOOD, "b": CLOSE}, "a", "b")
     assert found.outcome == "undecided"
-    assert found.reason == ("a against b: +0.3 ± 0.7 points (3 seeds), within error (visible: 3.6); 0 of 1 as claimed")
+    assert found.reason == (
+        "a against b: +0.3 ± 0.7 points (3 seeds), not beyond doubt (visible: 3.6); 0 of 1 as claimed, 1 open"
+    )
     (pair,) = found.comparisons
     assert pair.error == pytest.approx(2 / 3)
     assert pair.parts[0] == pytest.approx((2 / 3, 2))
@@ -80,12 +82,15 @@ def test_the_reason_names_what_points_against_the_claim_before_an_obstacle():
 
 def test_of_what_points_against_the_claim_the_reason_names_the_clearest():
     noisy, clear = (Comparison(f"by {lead}", lead, parts=((3.0, 2.0),), n=3, unit="points") for lead in (-1.0, -8.0))
-    assert decide([noisy, clear]).reason.startswith("by -8.0: -8.0 ± 3.0 points (3 seeds), within error")
+    assert decide([noisy, clear]).reason.startswith("by -8.0: -8.0 ± 3.0 points (3 seeds), not beyond doubt")
 
 
 def test_numbers_read_plainly():
     """Equal values have no error to show, and zero has no sign."""
-    assert observed("rank", [-1.0] * 3, above=False).reason == "rank: -1 (in all 3 seeds); 1 of 1 as claimed"
+    assert observed("rank", [-1.0] * 6, above=False).reason == "rank: -1 (in all 6 seeds); 1 of 1 as claimed"
+    few = observed("rank", [-1.0] * 3, above=False)
+    assert few.reason == "rank: -1 (in all 3 seeds), too few seeds to decide; 0 of 1 as claimed, 1 open"
+    assert few.comparisons[0].p == 0.25  # of a sign test
     assert Comparison("a", -0.04, unit="points").words() == "a: 0.0 points"
 
 
@@ -250,6 +255,30 @@ def test_methods_are_compared_at_one_moment():
     )
 
 
+def test_of_seeds_that_were_judged_at_one_moment_alone_the_others_count():
+    """A run that an earlier version stored has no value after local training."""
+    runs = {"deprl": run_of("deprl"), "dpsgd": run_of("dpsgd", (0.60, 0.66, 0.75))}
+    runs["dpsgd"].metrics["accuracy_trained"][0] = np.nan
+    found = compare(runs, "deprl", "dpsgd", moment="trained").comparisons[0]
+    assert (found.n, found.difference) == (2, pytest.approx(11.0))
+    assert compare(runs, "deprl", "dpsgd", moment="mixed").comparisons[0].n == 3
+    runs["dpsgd"].metrics["accuracy_trained"][:] = np.nan
+    assert "no value for 3 of 3 seeds" in compare(runs, "deprl", "dpsgd", moment="trained").reason
+
+
+def test_a_personal_model_must_know_more_than_its_clients_commonest_class():
+    runs = {
+        name: replace(run_of(name, [share] * 3), constant=0.1, own_constant=0.5)
+        for name, share in (("fedavg", 0.3), ("fedrep", 0.5), ("ditto", 0.6), ("knn_per", 0.51))
+    }
+    idle = [each.split(" is not")[0] for each in trained(runs)]
+    assert idle == ["FedRep", "kNN-Per"]
+    assert trained(runs)[0] == (
+        "FedRep is not clearly above its clients' own majority baselines (50.0 % against 50.0 %)"
+    )
+    assert trained({"fedrep": replace(runs["fedrep"], own_constant=math.nan)}) == []
+
+
 def test_names_that_did_not_run():
     found = compare({"a": GOOD}, "a", ["b", "c"])
     assert (found.outcome, found.reason) == ("undecided", "b, c did not run")
@@ -263,7 +292,7 @@ def test_one_of_several_that_leads_is_enough_to_differ():
     found = compare(runs, "a", ["b", "c", "d"])
     assert found.outcome == "differs"
     assert found.reason.startswith("a against d: -10.0")
-    assert found.reason.endswith("1 of 3 as claimed")
+    assert found.reason.endswith("1 of 3 as claimed, 1 open")
 
 
 def test_a_smaller_gap_is_said_to_be_smaller():

@@ -33,8 +33,11 @@ def test_what_is_measured():
     assert observed("x", [1.0, 1.1, 0.9], 2.0).outcome == "differs"
     assert observed("x", [1.0, 3.0, 2.0], 2.1).outcome == "undecided"
     assert observed("x", [3.0], 2.0).outcome == "undecided"
-    assert observed("x", [3.0], 2.0, error=0.1).outcome == "agrees"
-    assert observed("x", [3.0], 2.0, error=0.6).outcome == "undecided"
+    assert observed("x", [3.0], 2.0, error=0.1, freedom=9, each="draw").outcome == "agrees"
+    assert observed("x", [3.0], 2.0, error=0.6, freedom=9, each="draw").outcome == "undecided"
+    assert observed("x", [3.0], 2.0, error=0.1, freedom=9).outcome == "undecided"  # one seed decides nothing
+    with pytest.raises(InputError, match="x: an error needs `freedom`"):
+        observed("x", [3.0, 3.1], 2.0, error=0.1)
     assert observed("x", [math.inf]).outcome == "undecided"
     assert observed("x", []).outcome == "undecided"
     assert observed("gain", [2, 3, 4], 0, each="draw").reason.startswith("gain: 3 ± 0.577 (3 draws)")

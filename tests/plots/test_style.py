@@ -85,6 +85,11 @@ def test_accuracy_and_gap_are_of_the_last_tenth_but_of_ten_rounds_at_least():
     assert metrics["long/accuracy"] == {"mean": pytest.approx(100 * long[0, 181:].mean()), "std": 0, "n": 2}
     assert metrics["long/gap"]["mean"] == pytest.approx(50 * long[0, 181:].mean())
     assert metrics["short/accuracy"]["mean"] == pytest.approx(100 * long[0, 3:13].mean(), rel=1e-5)
+    once = np.where([[True], [False]], long / 4, np.nan)  # the second seed was not judged after local training
+    runs["long"] = replace(runs["long"], metrics=runs["long"].metrics | {"accuracy_trained": once})
+    metrics = style.accuracy_and_gap(runs)
+    assert list(metrics) == ["long/accuracy", "short/accuracy", "long/gap", "short/gap", "long/trained"]
+    assert metrics["long/trained"] == {"mean": pytest.approx(25 * long[0, 181:].mean()), "std": None, "n": 1}
 
 
 def test_comparison_shows_gap_and_verdict():
