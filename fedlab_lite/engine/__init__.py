@@ -13,6 +13,7 @@ from fedlab_lite.engine.evaluation import (
     bigram_answer,
     constant_loss,
     evaluate,
+    has_own_models,
     majority_baseline,
     message_bytes,
     message_count,

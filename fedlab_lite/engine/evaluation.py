@@ -107,23 +107,37 @@ def majority_baseline(problem: Problem) -> tuple[float, dict[str, int]]:
 
 
 def own_majority(problem: Problem) -> float:
-    """The accuracy where each client's own commonest class is always predicted, a mean over clients.
+    """The accuracy where each client's model always predicts the commonest label of its own training rows.
 
-    A personal model can reach it without a look at its input. It is nan for a task whose headline is not an accuracy.
+    A personal model can reach it without a look at its input. At least `majority_baseline`; nan where that is nan.
 
     Example:
       >>> from fedlab_lite.data import federated
       >>> from fedlab_lite.nn import make_model
-      >>> data = federated("digits", partition="by_label", classes_per_client=2, num_clients=4, train_size=80)
+      >>> data = federated("digits", partition="by_label", classes_per_client=2, num_clients=5, train_size=100)
       >>> problem = Problem(data, make_model("mlp", data.input_shape, data.num_classes))
-      >>> majority_baseline(problem)[0] < 0.5 <= own_majority(problem)
-      True
+      >>> round(majority_baseline(problem)[0], 1), round(own_majority(problem), 1)
+      (0.1, 0.5)
     """
+    constant, data = majority_baseline(problem)[0], problem.data
     if problem.task.headline != "accuracy":
-        return float("nan")
-    y, counted = _labels(problem, problem.data.test_y, problem.data.test_size)
-    most = [np.bincount(labels, weights=seen).max() for labels, seen in zip(y, counted, strict=True)]
-    return float((most / np.maximum(counted.sum(1), 1)).mean())
+        return constant
+    y, counted = _labels(problem, data.y, data.size)
+    pairs = zip(y, counted, strict=True)
+    commonest = np.array([np.bincount(labels, weights=seen, minlength=1).argmax() for labels, seen in pairs])
+    y, counted = _labels(problem, data.test_y, data.test_size)
+    right = ((y == commonest[:, None]) * counted).sum(1) / np.maximum(counted.sum(1), 1)
+    return max(constant, float(right.mean()))
+
+
+def has_own_models(problem: Problem, algorithm: Any) -> bool:
+    """Whether clients are judged with models of their own; nothing is computed."""
+
+    def own(algorithm: Any, problem: Problem, key: jax.Array) -> Any:
+        return algorithm.models(problem, algorithm.init(problem, key), key)[0]
+
+    models = jax.eval_shape(own, algorithm, problem, jax.random.key(0))
+    return bool(jax.tree.leaves(models)) or algorithm.predictor() is not None
 
 
 def constant_loss(problem: Problem) -> float:

@@ -34,7 +34,8 @@ class History:
     - `diverged [S]`: whether params or loss were ever not finite.
     - `seconds`: wall time, with compilation and without interruptions.
     - `constant`: the headline of the majority baseline (always predicting the commonest class; text: the commonest
-      character); nan where the task has none. `own_constant`: the same with each client's own commonest class.
+      character); nan where the task has none. `own_constant`: the same with the
+      commonest class of each client's own training rows, where clients have models of their own.
     - `test_labels`: how many labels are judged: 'all', and for a typical client, 'a client'.
     - `device`, `versions` of libraries: all that had a part, where a run was interrupted. How it computed: `precision`
       of matrix products (see `fl.setup`), `executor` of clients, and `clients_at_once`, where they are batched (see

@@ -19,7 +19,7 @@ from fedlab_lite.engine.algorithm import Algorithm
 from fedlab_lite.engine.clients import executor_here
 from fedlab_lite.engine.curves import Progress, judge, over
 from fedlab_lite.engine.devices import placed, put_on_devices, replicated
-from fedlab_lite.engine.evaluation import majority_baseline, message_bytes, own_majority
+from fedlab_lite.engine.evaluation import has_own_models, majority_baseline, message_bytes, own_majority
 from fedlab_lite.engine.groups import in_groups
 from fedlab_lite.engine.history import History
 from fedlab_lite.engine.problem import Problem
@@ -213,7 +213,7 @@ def history_of(problem: Problem, trajectory: Trajectory, plan: Plan, found: Prog
         about={"dataset": problem.data.name, "model": problem.model.name, "algorithm": type(algorithm).__name__},
         headline=problem.task.headline,
         constant=constant,
-        own_constant=own_majority(problem),
+        own_constant=own_majority(problem) if has_own_models(problem, algorithm) else constant,
         test_labels=test_labels,
         trajectories_at_once=found.trajectories_at_once,
         executor=executor_here(problem.executor),

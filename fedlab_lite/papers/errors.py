@@ -90,7 +90,8 @@ def sampling_error(runs: Sequence[History], metric: str) -> Part:
     Of the headline it is the spread of the clients' own differences, which holds their test rows too. Where all clients
     share one test set its rows are a further, common draw. Of newcomers it is estimated from the training clients, as
     a run keeps their mean alone. Of a gap between two clients it is that of their rows. Of other metrics than
-    accuracies it is unknown, and only seeds count.
+    accuracies it is unknown, and only seeds count. A run keeps its clients at its own moment of a round alone, so the
+    error at the other moment is taken from that.
     """
     if not is_share(metric):
         return 0.0, math.inf

@@ -3,11 +3,9 @@
 import math
 from collections.abc import Mapping
 
-from fedlab_lite.algorithms import FedAvg
 from fedlab_lite.engine import History
 from fedlab_lite.papers import errors, statistics
 from fedlab_lite.papers.names import plain_name
-from fedlab_lite.runs import algorithm_of
 
 CLEARLY = 0.02  # share above the majority baseline; a number of standard errors is also required
 LEARNT_ERRORS = 3  # standard errors above the majority baseline
@@ -39,9 +37,8 @@ def _learnt(name: str, run: History) -> list[str]:
     headline, values = run.headline, run.final(run.headline)
     share, sign = errors.is_share(headline), 1 if statistics.better_higher(headline) else -1
     spread = errors.mean_error(run.client_accuracy.mean(0) if len(values) < 2 else values)
-    known, personal = math.isfinite(run.constant), _personal(run) and run.own_constant > run.constant
-    least = run.constant if known else float(run.metrics[headline][:, 0].mean())
-    least = run.own_constant if known and personal else least
+    known, personal = math.isfinite(run.constant), run.own_constant > run.constant
+    least = run.own_constant if personal else run.constant if known else float(run.metrics[headline][:, 0].mean())
     need = max(CLEARLY * (1 if share else abs(least)), LEARNT_ERRORS * (spread if math.isfinite(spread) else 0))
     if sign * (values.mean() - least) > need:
         return []
@@ -49,11 +46,3 @@ def _learnt(name: str, run: History) -> list[str]:
     baseline = "its clients' own majority baselines" if personal else "the majority baseline"
     beyond = f"{'above' if sign > 0 else 'below'} {baseline if known else 'where it started'}"
     return [f"{name} is not clearly {beyond} ({says})"]
-
-
-def _personal(run: History) -> bool:
-    """Whether clients are judged with models of their own, which can know a client's commonest class."""
-    if run.settings is None:
-        return False
-    algorithm = algorithm_of(run.settings)
-    return type(algorithm).models is not FedAvg.models or algorithm.predictor() is not None

@@ -28,6 +28,7 @@ METRICS = {
     **{"accuracy_training": "training accuracy", "accuracy_mixed": "accuracy after mixing"},
     **{"accuracy_trained": "accuracy after local training", "loss_own": "loss of own models"},
     **{"accuracy_gap_trained": "gap after local training", "gap_trained": "gap after local training"},
+    **{"accuracy_gap_mixed": "gap after mixing"},
     **{"size_mb": "size (MB)", "params_mb": "parameters (MB)", "outputs_kb": "outputs (kB)"},
     **{"parameter_order": "growth of parameters with depth", "time_ratio": "time of a step over ResNet-34's"},
     **{"memory_ratio": "ResNet-34's memory over the network's", "num_devices": "devices", "bytes_up": "bytes up"},

@@ -26,7 +26,7 @@ from fedlab_lite.util import files
 
 APART = 5.0  # points; rivals this far apart in print should come out in the same order here
 SIDES = {"fedavg", "local"}  # clients gain from one common model where the former is ahead
-OTHERWISE = "rivals are not in the paper's order"
+OTHERWISE = "rivals are in another order than in print"
 Division = tuple[str, str]  # a data set and its partition
 Accuracies = dict[Division, dict[str, dict[str, tuple[float, float]]]]  # method -> column -> percent and its error
 
@@ -61,7 +61,8 @@ def order(
         for each in (here, of_result(table, preset, moment)):
             for key, other in checked(table, each, presets.published(*table), moment).items():
                 if key in found:
-                    own, most = found[key], max(found[key], other)
+                    own = found[key]
+                    most = min(own, other, key=lambda each: (-each.pairs, each.right))
                     found[key] = (own if own.said else other)._replace(pairs=most.pairs, right=most.right)
     return found
 
@@ -91,8 +92,8 @@ def in_words(
             right[name] = before[0] + each.right, before[1] + each.pairs
     counted = []
     for name, (n, pairs) in right.items():
-        others = ", no other is clearly reversed" if n < pairs else ""
-        said = f"{n} of {pairs} pairs of rivals are in the paper's order{others}" if pairs else "no two rivals to check"
+        others = ", none is clearly reversed" if n < pairs else ""
+        said = f"{n} of {pairs} pairs of rivals in the paper's order{others}" if pairs else "no two rivals to check"
         counted.append(f"{name}: {said}")
     return [*(each.said for each in found.values() if each.said), *counted]
 
@@ -115,11 +116,11 @@ def checked(item: Item, here: Accuracies, printed: Iterable[Mapping], moment: st
             least = max(1.0, 2 * error) if math.isfinite(error) else APART
             if behind > max(most, 0.0 if {better, worse} == SIDES else least):
                 most = behind
-                points = format(behind, ".0f" if behind >= 0.95 else ".1f")
+                points = format(max(behind, 0.1), ".0f" if behind >= 0.95 else ".1f")
                 words = f"{points} point{'s' * (points != '1')} behind {plain_name(worse)}"
                 pair = f"on {plain_name(data)} ({partition}){when} {plain_name(better)} is {words}"
                 said = f"{OTHERWISE}: {pair}, where {presets.title(item)[0]} prints it {np.mean(gaps):.0f} ahead"
-                short = f"{OTHERWISE} (in print {plain_name(better)} above {plain_name(worse)})"
+                short = f"rivals are in another order (in print {plain_name(better)} above {plain_name(worse)})"
         found[data, partition] = Order(pairs, right, said, short)
     return found
 

@@ -11,8 +11,7 @@ Scope and distance are computed from the settings of the runs and of the preset 
 it says nothing of the paper.
 """
 
-import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from functools import cache
 from typing import Any
@@ -25,6 +24,7 @@ from fedlab_lite.papers.names import plain_name
 from fedlab_lite.papers.outcome import Verdict, adjusted_p, again, kindest, shortened
 from fedlab_lite.papers.presets import Item
 from fedlab_lite.papers.statistics import Comparison
+from fedlab_lite.plots import look
 from fedlab_lite.runs import Settings
 from fedlab_lite.util import InputError
 
@@ -164,17 +164,17 @@ def judge(
         found = rivals(each.moment).get((each.data, each.partition)) if each.rivals else None
         return each.barred(found.short if found else "").after(max(left, 0))
 
-    def after(found: Verdict) -> Verdict:
-        return again(found, map(checked, found.comparisons))
+    def after(found: Verdict, check: Callable[[Verdict], Verdict] = lambda found: found) -> Verdict:
+        if found.readings:
+            return kindest({name: check(after(each)) for name, each in found.readings.items()})
+        return check(again(found, map(checked, found.comparisons)))
 
     def in_print(found: Verdict) -> Verdict:
         doubts = self_check(item, found.comparisons, rows) if found.outcome in FIRM else []
         reason = shortened("; ".join((*doubts[:1], found.reason)))
         return replace(found, outcome="undecided", reason=reason) if doubts else found
 
-    also = {name: after(each) for name, each in also.items()}
-    readings = {name: in_print(after(each)) for name, each in verdict.readings.items()}
-    return (kindest(readings) if readings else in_print(after(verdict))), also, scope
+    return after(verdict, in_print), {name: after(each) for name, each in also.items()}, scope
 
 
 def self_check(item: Item, comparisons: Iterable[Comparison], rows: Iterable[Mapping]) -> list[str]:
@@ -186,29 +186,36 @@ def self_check(item: Item, comparisons: Iterable[Comparison], rows: Iterable[Map
     printed = [(table, {kind: regime.by_method(known, kind) for kind in KINDS.values()}) for table, known in tables]
     found = {}
     for each in comparisons:
-        if each.pair and each.metric in KINDS:
-            for column, gap in _gaps_in_print(each, printed).items():
-                far = gap if each.signed else abs(gap)
-                if (far - each.asked) * (1 if each.above else -1) < 0:
-                    pair = " against ".join(plain_name(name.rpartition("/")[2]) for name in each.pair)
-                    found[pair] = f"the printed table itself has {pair} at {gap:+.1f} ({plain_name(column)})"
+        rows_of, gaps = _gaps_in_print(each, printed) if each.pair and each.metric in KINDS else ("", {})
+        for column, gap in gaps.items():
+            far = gap if each.signed else abs(gap)
+            if (far - each.asked) * (1 if each.above else -1) < 0:
+                found[rows_of] = f"the printed table itself has {rows_of} at {gap:+.1f} ({plain_name(column)})"
     return list(found.values())
 
 
-def _gaps_in_print(each: Comparison, printed: Iterable[tuple[Item, Mapping]]) -> dict[str, float]:
-    """The differences of two methods in the columns of the first table that has both."""
-    for table, by_kind in printed:
+def _gaps_in_print(each: Comparison, printed: Sequence[tuple[Item, Mapping]]) -> tuple[str, dict[str, float]]:
+    """The rows of two methods in words, and their differences in the columns of the first table that has these data.
+
+    Of the item's own table, which comes first, all columns count if none is of these data.
+    """
+    names = [name.rpartition("/")[2] for name in each.pair or ()]
+    runs = list(zip(names, each.methods or ("", ""), strict=False))
+    for table, by_kind, every in (*((*each, False) for each in printed), (*printed[0], True)):
         rows = by_kind[KINDS[each.metric]]
-        names = (name.rpartition("/")[2] for name in each.pair or ())
-        methods = each.methods if len(each.methods) == 2 else ("", "")
-        keys = [name if name in rows else method for name, method in zip(names, methods, strict=True)]
-        left, right = (rows.get(key, {}) for key in keys)
-        both = left.keys() & right.keys()
-        columns = regime.columns_on(table, both, each.data, each.partition) or sorted(both)
-        gaps = {column: left[column] - right[column] for column in columns}
-        if keys[0] != keys[1] and gaps:
-            return {column: gap for column, gap in gaps.items() if math.isfinite(gap)}
-    return {}
+        keys = [_row(name, method, rows) for name, method in runs]
+        both = set.intersection(*(set(rows.get(key, ())) for key in keys))
+        columns = sorted(both) if every else regime.columns_on(table, both, each.data, each.partition)
+        gaps = {column: rows[keys[0]][column] - rows[keys[1]][column] for column in columns if len(set(keys)) == 2}
+        if gaps:
+            return " against ".join(map(plain_name, keys)), gaps
+    return "", {}
+
+
+def _row(name: str, method: str, rows: Mapping) -> str:
+    """The printed row of a run: that of its name, or of its algorithm where it is named after it; '': none."""
+    named_after = bool(method) and name.startswith((method, look(method)["label"]))
+    return name if name in rows else method if named_after else ""
 
 
 def recorded(verdict: Verdict) -> dict[str, Any]:

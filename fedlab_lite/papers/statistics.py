@@ -172,7 +172,7 @@ class Comparison:
         about = {"difference": self.difference, "asked": self.asked, "above": self.above, "unit": self.unit}
         visible = self.visible(tests, level if self.holds else LEVEL)
         about |= {"error": self.error, "n": self.n, "p": adjusted, "visible": visible}
-        about |= {"quarters": list(self.quarters)} if self.rounds else {}
+        about |= {"quarters": list(self.quarters)} if self.quarters != (0.0, 0.0) else {}
         return about | ({"obstacle": self.obstacle} if self.obstacle else {})
 
 

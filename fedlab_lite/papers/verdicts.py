@@ -4,7 +4,7 @@
 | ---         | ---                                                                                           |
 | `agrees`    | every comparison is as claimed, beyond its error                                              |
 | `differs`   | one comparison is not as claimed, beyond its error                                            |
-| `undecided` | neither: within error, too few seeds, not trained, or at unlike moments                       |
+| `undecided` | neither: not beyond doubt, too few seeds, not trained, or at unlike moments                       |
 | `misprint`  | counted: printed numbers contradict each other or what they describe                          |
 
 Comparisons are paired by seed. Their p values are two-sided and corrected by Holm's method over all comparisons of a
@@ -89,7 +89,7 @@ def observed(
     >>> observed("loss at the end", [0.2, 0.3, 0.25], 1.0, above=False).outcome
     'agrees'
     >>> observed("draws below", [False, False, False], 0.5).reason
-    'draws below: 0 of 3 seeds (95 % interval: 0 to 71 %, too few to decide); 0 of 1 as claimed'
+    'draws below: 0 of 3 seeds (95 % interval: 0 to 71 %, too few to decide); 0 of 1 decided'
     """
     values, name = np.asarray(values), plain_name(what)
     if math.isfinite(error) and math.isnan(freedom):
@@ -117,13 +117,13 @@ def observed(
 
 
 def _with_error(found: Comparison, values: np.ndarray, sampling: errors.Part) -> Comparison:
-    """The comparison with its error over the values and its sampling error; a single value needs the latter."""
+    """The comparison with its error over the values and its sampling error; one value needs it, and is of no seed."""
     known = math.isfinite(sampling[0]) and sampling[1] > 0
     if len(values) > 1:
         whole = found.unit in WHOLE and np.array_equal(values, np.round(values))
         least = 1 / math.sqrt(6 * len(values)) if whole else 0.0  # of rounding, of a difference of two
         seeds = math.hypot(errors.mean_error(values), least), len(values) - 1.0
-        one = bool(found.data) and not (known and sampling[0] > 0)  # of runs on data
+        one = bool(found.partition) and not (known and sampling[0] > 0)
         return replace(found, parts=(seeds, sampling) if known else (seeds,), one_partition=one)
     if known and sampling[0] > 0 and found.each != "seed":
         return replace(found, parts=(sampling,))

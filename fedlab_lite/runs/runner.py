@@ -5,7 +5,6 @@ read back. An interrupted run continues from its last checkpoint to the bit-iden
 alone, beside other seeds, and in a sweep.
 """
 
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -16,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedlab_lite.algorithms import ALGORITHMS
-from fedlab_lite.engine import History, Problem, numbers_of, own_majority
+from fedlab_lite.engine import History, Problem, numbers_of
 from fedlab_lite.runs import store
 from fedlab_lite.runs.batch import Run, compile_batch, shape_of_state, train_batch
 from fedlab_lite.runs.build import algorithm_of, build_problem, data_fingerprint
@@ -186,8 +185,6 @@ def _stored(settings: Settings, seed: int, force: bool, need_state: bool) -> tup
         return None, name
     if (left := store.path(name, "ckpt")).exists():  # killed before the checkpoint was removed
         store.remove(left)
-    if math.isnan(history.own_constant):  # an earlier version stored it
-        history = replace(history, own_constant=own_majority(problem))
     return history, name
 
 

@@ -97,7 +97,7 @@ def test_curves_and_plot_are_the_same_drawing():
     np.testing.assert_array_equal(*pixels)
 
 
-def test_seeds_of_two_versions_stack_by_what_both_have():
+def test_seeds_of_two_versions_stack_and_say_what_each_has():
     """What one seed has measured more than another is nan there; another training is refused."""
     old, new = history([[0.1, 0.5]], seeds=(0,)), history([[0.1, 0.7]], seeds=(1,))
     new = replace(new, metrics=new.metrics | {"accuracy_mixed": new.metrics["accuracy"]})
@@ -110,6 +110,8 @@ def test_seeds_of_two_versions_stack_by_what_both_have():
         [False] * 2,
     ]
     np.testing.assert_array_equal(both.final("accuracy_mixed", 1), np.array([np.nan, 0.7], np.float32))
+    broken = replace(both, metrics={name: np.full((2, 2), np.nan) for name in both.metrics})
+    assert broken.has("accuracy_mixed").all()  # it diverged, which is no lack
     longer = history([[0.1, 0.5, 0.6]], seeds=(1,))
     other = replace(new, metrics={"loss": new.metrics["accuracy"]})
     for wrong in (longer, other):

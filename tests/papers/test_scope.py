@@ -65,6 +65,9 @@ def test_an_option_of_an_algorithm_counts_under_its_name():
 
 def test_counted_needs_facts_and_no_runs():
     assert scope.scope_of(COUNTED, FACT, []) == "counted"
+    draws, seeds = (verdicts.observed("x", [1.0, 1.1, 0.9], 0.5, each=each) for each in ("draw", "seed"))
+    assert scope.scope_of(COUNTED, together(FACT, draws), []) == "counted"
+    assert scope.scope_of(COUNTED, together(FACT, seeds), []) == "stand-in"
     assert scope.scope_of(TABLE, FACT, paper_runs()) == "paper"
     assert scope.scope_of(COUNTED, TRAINED, []) == "stand-in"
 
