@@ -122,7 +122,8 @@ class Progress:
 
     def add(self, index: int, curves: dict, clients: np.ndarray, finite: np.ndarray) -> None:
         self.rounds = np.append(self.rounds, np.int32(index))
-        self.metrics = {name: np.append(self.metrics.get(name, np.float32([])), new) for name, new in curves.items()}
+        unknown = np.full(len(self.rounds) - 1, np.nan, np.float32)  # where an earlier version wrote the checkpoint
+        self.metrics = {name: np.append(self.metrics.get(name, unknown), new) for name, new in curves.items()}
         before = np.zeros((0, len(clients)), np.float32) if self.client_curves is None else self.client_curves
         self.client_curves = np.concatenate([before, clients[None]])
         self.finite = bool(self.finite and finite)

@@ -37,7 +37,7 @@ def _learnt(name: str, run: History) -> list[str]:
     headline, values = run.headline, run.final(run.headline)
     share, sign = errors.is_share(headline), 1 if statistics.better_higher(headline) else -1
     spread = errors.mean_error(run.client_accuracy.mean(0) if len(values) < 2 else values)
-    known, personal = math.isfinite(run.constant), run.own_constant > run.constant
+    known, personal = math.isfinite(run.constant), run.own_constant > run.constant + 1e-6
     least = run.own_constant if personal else run.constant if known else float(run.metrics[headline][:, 0].mean())
     need = max(CLEARLY * (1 if share else abs(least)), LEARNT_ERRORS * (spread if math.isfinite(spread) else 0))
     if sign * (values.mean() - least) > need:

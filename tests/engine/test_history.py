@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from helpers import history
 
-from fedlab_lite.engine import History
+from fedlab_lite.engine import History, Progress
 from fedlab_lite.plots import style
 from fedlab_lite.util import InputError
 
@@ -95,6 +95,15 @@ def test_curves_and_plot_are_the_same_drawing():
         pixels.append(np.asarray(fig.canvas.buffer_rgba()).copy())
         plt.close(fig)
     np.testing.assert_array_equal(*pixels)
+
+
+def test_a_metric_that_begins_after_an_interruption_is_nan_before():
+    """Another version wrote the checkpoint; a curve that is too short would make the finished run unreadable."""
+    found = Progress()
+    for index, curves in enumerate([{"loss": 1.0}, {"loss": 0.5, "gap": 0.25}]):
+        found.add(index, {name: np.float32(value) for name, value in curves.items()}, np.zeros(2, np.float32), np.True_)
+    np.testing.assert_array_equal(found.metrics["gap"], np.float32([np.nan, 0.25]))
+    assert found.metrics["loss"].tolist() == [1.0, 0.5]
 
 
 def test_seeds_of_two_versions_stack_and_say_what_each_has():
