@@ -63,9 +63,10 @@ def decide(
         few = f", too few {told.each}s to decide" if told.margin else ", the same throughout"
         words += f", not beyond doubt (visible: {told.number(seen).lstrip('+')})" if seen else few
     holding = sum(known and each.holds for each, known in zip(found, sure, strict=True))
-    count = f"{holding} of {len(found)} as {like}" + (f", {len(unsure)} open" if unsure else "")
     if outcome == "undecided":  # what is decided is as claimed
         count = f"{holding} of {len(found)} decided" + (f" as {like}" if holding else "")
+    else:
+        count = f"{holding} of {len(found)} as {like}" + (f", {len(unsure)} open" if unsure else "")
     clauses = [words, count, cause if outcome == "differs" else ""]
     return Verdict(outcome, shortened("; ".join(filter(None, clauses))), **about)
 

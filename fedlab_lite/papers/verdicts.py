@@ -4,7 +4,7 @@
 | ---         | ---                                                                                           |
 | `agrees`    | every comparison is as claimed, beyond its error                                              |
 | `differs`   | one comparison is not as claimed, beyond its error                                            |
-| `undecided` | neither: not beyond doubt, too few seeds, not trained, or at unlike moments                       |
+| `undecided` | neither: not beyond doubt, too few seeds, not trained, or at unlike moments                   |
 | `misprint`  | counted: printed numbers contradict each other or what they describe                          |
 
 Comparisons are paired by seed. Their p values are two-sided and corrected by Holm's method over all comparisons of a
