@@ -225,13 +225,16 @@ def tree_of(num_clients: int, seed: int = 0):
 
 
 def shares(value, seeds=2, **settings):
-    """Runs that end at this accuracy."""
+    """Runs that end at this accuracy; every seed has its own rows."""
     run = history([[0.1, value, value]] * seeds, tuple(range(seeds)), **settings)
-    return replace(run, diverged=(False,) * seeds)
+    return replace(run, diverged=(False,) * seeds, data_fingerprint=" ".join(map(str, range(seeds))))
 
 
 def made(finals, *, start=0.1, rounds=40, clients=20, constant=0.1, seeds=None, rise=0.0, labels=2000, **changes):
-    """One trajectory a final accuracy, settled after half of its rounds; the last quarter rises by `rise`."""
+    """One trajectory a final accuracy, settled after half of its rounds; the last quarter rises by `rise`.
+
+    Every seed has its own rows.
+    """
     finals = np.asarray(finals, float)
     at = np.arange(0, rounds + 1, 1)
     way = np.clip(at / (rounds / 2), 0, 1)
@@ -248,7 +251,7 @@ def made(finals, *, start=0.1, rounds=40, clients=20, constant=0.1, seeds=None, 
         "num_params": {},
         "seconds": 1.0,
         "data_source": "made by a test",
-        "data_fingerprint": "0",
+        "data_fingerprint": " ".join(map(str, range(len(finals)))),
         "device": "1 x abacus",
         "versions": {},
         "about": {},

@@ -37,6 +37,8 @@ class History:
       character); nan where the task has none. `own_constant`: the same with the
       commonest class of each client's own training rows, where clients have models of their own.
     - `test_labels`: how many labels are judged: 'all', and for a typical client, 'a client'.
+    - `data_fingerprint`: a hash of the rows, see `Federated.fingerprint`. Seeds that draw their own data have one each,
+      separated by blanks, and the numbers `constant`, `own_constant` are means over seeds.
     - `device`, `versions` of libraries: all that had a part, where a run was interrupted. How it computed: `precision`
       of matrix products (see `fl.setup`), `executor` of clients, and `clients_at_once`, where they are batched (see
       `engine.for_clients`).
@@ -171,6 +173,11 @@ class History:
         lacks, broken = (np.isnan(self.metrics[each]).all(axis=1) for each in (name, self.headline))
         return broken | ~lacks
 
+    def data_fingerprints(self) -> list[str]:
+        """The hash of each seed's rows; the same for all, unless seeds draw their own data."""
+        each = self.data_fingerprint.split()
+        return each if len(each) > 1 else [self.data_fingerprint] * len(self.seeds)
+
     @classmethod
     def stack(cls, parts: Sequence["History"], settings: Any = None) -> "History":
         """Combine the histories of single seeds into one; a metric that a seed lacks is nan there, see `has`.
@@ -187,6 +194,15 @@ class History:
             return part.metrics.get(name, np.full((len(part.seeds), len(first.rounds)), np.nan, np.float32))
 
         names = dict.fromkeys(name for part in parts for name in part.metrics)
+        data = [each for part in parts for each in part.data_fingerprints()]
+        if len(set(data)) > 1:  # every seed has its own
+            fewest = min(parts, key=lambda part: part.test_labels.get("a client", 0)).test_labels
+            means = {
+                name: float(np.mean([getattr(part, name) for part in parts])) for name in ("constant", "own_constant")
+            }
+            source = ", ".join(dict.fromkeys(part.data_source for part in parts))
+            about = {"data_source": source, "data_fingerprint": " ".join(data), "test_labels": fewest}
+            first = replace(first, **about, **means)
         return replace(
             first,
             seeds=tuple(seed for part in parts for seed in part.seeds),

@@ -91,7 +91,7 @@ def sampling_error(runs: Sequence[History], metric: str) -> Part:
     share one test set its rows are a further, common draw. Of newcomers it is estimated from the training clients, as
     a run keeps their mean alone. Of a gap between two clients it is that of their rows. Of other metrics than
     accuracies it is unknown, and only seeds count. A run keeps its clients at its own moment of a round alone, so the
-    error at the other moment is taken from that.
+    error at the other moment is taken from that. Where seeds draw their own clients, it is in their spread as well.
     """
     if not is_share(metric):
         return 0.0, math.inf

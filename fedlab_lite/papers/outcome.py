@@ -59,7 +59,10 @@ def decide(
     alike = [each.words() for each in against or found if each.fact is not None]
     words = ", ".join(alike[:FACTS]) if told.fact is not None and not told.obstacle else told.words()
     seen = told.visible(len(trained), level if told.holds else LEVEL)
-    if outcome == "undecided" and not told.obstacle and math.isfinite(seen):
+    if outcome == "undecided" and not told.obstacle and told.one_partition:
+        alone = replace(told, one_partition=False).p < (level if told.holds else LEVEL)
+        words += ", and another may differ" if alone else ", not beyond doubt"
+    elif outcome == "undecided" and not told.obstacle and math.isfinite(seen):
         few = f", too few {told.each}s to decide" if told.margin else ", the same throughout"
         words += f", not beyond doubt (visible: {told.number(seen).lstrip('+')})" if seen else few
     holding = sum(known and each.holds for each, known in zip(found, sure, strict=True))
@@ -135,8 +138,8 @@ def kindest(readings: Mapping[str, Verdict]) -> Verdict:
     The more readings are tried, the more likely one of them agrees by chance. So a comparison is as claimed only if its
     p value lies below `LEVEL` over the number of readings. Of two readings that agree, the one with more comparisons is
     told. Of others with the same outcome it is the one with the larger share of comparisons as claimed. If that is
-    equal, it is the one whose worst comparison is best. A reading of one seed comes last if it points further against
-    the claim than one that differs. So does a reading whose method learns nothing.
+    equal, it is the one whose worst comparison is best. A reading of one seed, or of one partition, comes last if it
+    points further against the claim than one that differs. So does a reading whose method learns nothing.
 
     Args:
       readings: what was tried -> its verdict: "words", "reference code", "proof", ...
@@ -153,7 +156,8 @@ def kindest(readings: Mapping[str, Verdict]) -> Verdict:
     order = ("agrees", "misprint", "undecided", "differs", "")
 
     def place(found: Verdict) -> tuple[float, ...]:
-        unknown = any(each.fact is None and not math.isfinite(each.error) for each in found.comparisons)
+        measured = [each for each in found.comparisons if each.fact is None]
+        unknown = any(each.one_partition or not math.isfinite(each.error) for each in measured)
         worst = _worst(found)
         idle = any(not each.learnt for each in found.comparisons)
         last = found.outcome == "undecided" and (idle or (unknown and worst < least))

@@ -150,14 +150,15 @@ def stands_for(item: Item, data: str) -> str:
 
 
 def about_runs(runs: Sequence[History]) -> dict[str, Any]:
-    """Data, partition, rounds, and whether they are of two algorithms, of the runs of a comparison."""
+    """Data, partition, rounds, whether seeds share it, and whether algorithms differ, of the runs of a comparison."""
     settings = [run.settings for run in runs if run.settings]
     parts = {"data": {each.dataset for each in settings}, "partition": {division(each) for each in settings}}
     shared = {key: min(values) for key, values in parts.items() if len(values) == 1}
     rivals = len({each.algorithm for each in settings}) > 1
     methods = tuple(each.algorithm for each in settings)
     rounds = min((run.num_rounds for run in runs), default=0)
-    return shared | {"rounds": rounds, "rivals": rivals, "methods": methods}
+    one = any(len(run.seeds) > 1 and len(set(run.data_fingerprints())) == 1 for run in runs)
+    return shared | {"rounds": rounds, "rivals": rivals, "methods": methods, "one_partition": one}
 
 
 @cache

@@ -30,7 +30,8 @@ from fedlab_lite.util import InputError
 
 SCOPES = ("counted", "paper", "reduced", "stand-in")
 FIRM = {"agrees": "reproduced", "differs": "contradicted"}  # at scope counted and paper
-UNCOUNTED = {"seeds": (0,), "eval_every": 1, "data_seed": 0}  # fields that are no distance, at any value
+# fields that are no distance, at any value
+UNCOUNTED = {"seeds": (0,), "eval_every": 1, "data_seed": 0, "data_per_seed": False}
 USED_BY = {  # fields that partitions of some kinds alone read
     **{"alpha": {"dirichlet", "dirichlet_capped"}, "classes_per_client": {"by_label", "by_class_cycle"}},
 }

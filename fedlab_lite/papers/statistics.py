@@ -39,7 +39,7 @@ class Comparison:
     parts: tuple[errors.Part, ...] = ()  # of its error, each with its degrees of freedom; none: the error is unknown
     n: int = 0  # seeds, draws, ...
     each: str = "seed"  # what a value belongs to
-    one_partition: bool = False  # whether its error leaves out the draw of clients and of test rows
+    one_partition: bool = False  # whether its error leaves out the draw of clients and of test rows; it decides nothing
     unit: str = ""
     quarters: tuple[float, float] = (0.0, 0.0)  # change of the difference in the third and the last quarter of training
     falls: bool = False  # whether these are changes of a curve that falls, with the other sign
@@ -77,8 +77,8 @@ class Comparison:
 
     @property
     def p(self) -> float:
-        """The two-sided p value of the margin, before Holm's correction; 1 if there is an obstacle."""
-        if self.obstacle or not (self.fact is not None or math.isfinite(self.margin)):
+        """The two-sided p value of the margin, before Holm's correction; 1 for what decides nothing."""
+        if self.obstacle or self.one_partition or not (self.fact is not None or math.isfinite(self.margin)):
             return 1.0
         if self.fact is not None or self.chance is not None:
             return self.chance or 0.0
@@ -88,7 +88,7 @@ class Comparison:
 
     def visible(self, tests: int, level: float = LEVEL) -> float:
         """The smallest difference from what is asked that would probably have been seen, among `tests` comparisons."""
-        if not math.isfinite(self.error):
+        if self.one_partition or not math.isfinite(self.error):
             return math.nan
         tails = level / 2 / max(tests, 1), 1 - POWER
         return self.error * sum(errors.quantile(tail, self.parts) for tail in tails)
@@ -172,6 +172,7 @@ class Comparison:
         about = {"difference": self.difference, "asked": self.asked, "above": self.above, "unit": self.unit}
         visible = self.visible(tests, level if self.holds else LEVEL)
         about |= {"error": self.error, "n": self.n, "p": adjusted, "visible": visible}
+        about |= {"one partition": True} if self.one_partition else {}
         about |= {"quarters": list(self.quarters)} if self.quarters != (0.0, 0.0) else {}
         return about | ({"obstacle": self.obstacle} if self.obstacle else {})
 
@@ -203,7 +204,10 @@ def with_seeds(run: History, seeds: list[int]) -> History:
     rows = [run.seeds.index(seed) for seed in seeds]
     metrics = {name: values[rows] for name, values in run.metrics.items()}
     diverged = tuple(run.diverged[row] for row in rows)
-    return replace(run, seeds=tuple(seeds), metrics=metrics, client_curves=run.client_curves[rows], diverged=diverged)
+    prints = [run.data_fingerprints()[row] for row in rows]
+    own = {"data_fingerprint": " ".join(prints) if len(set(prints)) > 1 else prints[0]} if prints else {}
+    about = {"client_curves": run.client_curves[rows], "diverged": diverged} | own
+    return replace(run, seeds=tuple(seeds), metrics=metrics, **about)
 
 
 def better_higher(metric: str) -> bool:

@@ -4,7 +4,7 @@
 | ---         | ---                                                                                           |
 | `agrees`    | every comparison is as claimed, beyond its error                                              |
 | `differs`   | one comparison is not as claimed, beyond its error                                            |
-| `undecided` | neither: not beyond doubt, too few seeds, not trained, or at unlike moments                   |
+| `undecided` | neither: not beyond doubt, too few seeds or partitions, not trained, or at unlike moments     |
 | `misprint`  | counted: printed numbers contradict each other or what they describe                          |
 
 Comparisons are paired by seed. Their p values are two-sided and corrected by Holm's method over all comparisons of a
@@ -77,7 +77,8 @@ def observed(
       above: whether the number should lie above the threshold.
       error: a further standard error, for example over clients and test rows; with it one value is enough, if that is
         not of a seed.
-      freedom: its degrees of freedom, one less than the number of clients; math.inf: it is known exactly.
+      freedom: its degrees of freedom, one less than the number of clients; math.inf: it is known exactly, and is not
+        over clients.
       runs: the training runs behind the number; if one of them learnt nothing, the verdict is undecided.
       along: the number over training, as rounds `[E]` and values `[S, E]`: how it moves at the end.
       each: what each value belongs to, if not to a seed: "draw", "measurement".
@@ -97,6 +98,7 @@ def observed(
     about = {"asked": float(threshold), "above": above, "n": values.size, "each": each, "unit": unit}
     about["obstacle"] = "; ".join(trained(runs or {})[:1])
     about |= regime.about_runs(list((runs or {}).values()))
+    about["one_partition"] = about["one_partition"] and each == "seed"
     if values.dtype == bool and values.size:
         if not 0 < threshold < 1:
             raise InputError(f"{what}: a share of yes and no is tested against 0 < threshold < 1, not {threshold:g}")
@@ -104,7 +106,10 @@ def observed(
         chance, (low, high) = errors.share_chance(hits, values.size, float(threshold))
         least, _ = errors.share_chance(values.size if above else 0, values.size, float(threshold))  # if all hit
         few = ", too few to decide" if least > errors.LEVEL else ""
-        said = f"{name}: {hits} of {values.size} {each}s (95 % interval: {100 * low:.0f} to {100 * high:.0f} %{few})"
+        one = " of one partition" if about["one_partition"] else ""
+        said = (
+            f"{name}: {hits} of {values.size} {each}s{one} (95 % interval: {100 * low:.0f} to {100 * high:.0f} %{few})"
+        )
         return decide([Comparison(name, hits / values.size, chance=chance, said=said, **about)], cause=cause)
     values = values.astype(float).ravel()
     if lost := statistics.lacking(values, each):
@@ -123,10 +128,10 @@ def _with_error(found: Comparison, values: np.ndarray, sampling: errors.Part) ->
         whole = found.unit in WHOLE and np.array_equal(values, np.round(values))
         least = 1 / math.sqrt(6 * len(values)) if whole else 0.0  # of rounding, of a difference of two
         seeds = math.hypot(errors.mean_error(values), least), len(values) - 1.0
-        one = bool(found.partition) and not (known and sampling[0] > 0)
+        one = found.one_partition and not (known and sampling[0] > 0 and math.isfinite(sampling[1]))
         return replace(found, parts=(seeds, sampling) if known else (seeds,), one_partition=one)
     if known and sampling[0] > 0 and found.each != "seed":
-        return replace(found, parts=(sampling,))
+        return replace(found, parts=(sampling,), one_partition=False)
     few = f"{replace(found, n=0).words()}, of one {found.each}, so its spread is unknown"
     return replace(found, obstacle=found.obstacle or few)
 

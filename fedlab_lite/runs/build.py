@@ -17,7 +17,7 @@ from fedlab_lite.runs.settings import Settings
 from fedlab_lite.util import InputError, files
 
 
-@lru_cache(maxsize=2)
+@lru_cache(maxsize=4)  # a figure's seeds may have their own data
 def _data(data_dir: Path, stamp: object, dataset: str, **options):
     return federated_data(dataset, **options)
 
@@ -50,13 +50,17 @@ def moment_of(history: History) -> str:
 def build_problem(settings: Settings, data: Federated | None = None) -> Problem:
     """The problem of a run, with the data (or with others, `data`) and the model of its settings.
 
-    Raises: `InputError`, or `MissingDataError` for real data that are not on this machine.
+    Raises: `InputError`, also where several seeds have their own data; `MissingDataError` for real data that are not
+      on this machine.
 
     Example:
       >>> problem = build_problem(Settings(dataset="digits", partition="iid", num_clients=4, train_size=80))
       >>> problem.num_clients, problem.model.name, problem.data.source
       (4, 'mlp', 'embedded digits')
     """
+    if settings.data_per_seed and len(settings.seeds) > 1:
+        raise InputError("every seed has its own data (data_per_seed); use one seed, or settings.of_seed(seed)")
+    settings = settings.of_seed(settings.seeds[0])
     where = files.data_dir(), which.stamp(settings.dataset), settings.dataset
     federated = _data(*where, **partition_of(settings)) if data is None else data
     model = _model(settings, federated)

@@ -79,7 +79,8 @@ def _judged(algorithm: Algorithm, problem: Problem, state: dict, key: jax.Array)
 
 
 def _problem(settings: Settings) -> Problem:
-    """The problem of a run, on its data or on arrays of their form."""
+    """The problem of a run, on its data or on arrays of their form; of several that seeds draw, the first."""
+    settings = settings.of_seed(settings.seeds[0])
     try:
         return build_problem(settings)
     except MissingDataError:

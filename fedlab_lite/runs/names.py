@@ -27,7 +27,7 @@ def _hashed(canonical: str, versions: dict[str, int], seed: int) -> str:
 
 def settings_name(settings: Settings, seed: int) -> str:
     """The first part of a run's name, without the data's hash."""
-    return _hashed(settings.canonical(), versions(settings), seed)
+    return _hashed(settings.of_seed(seed).canonical(), versions(settings), seed)
 
 
 def name_here(settings: str, seed: int) -> str:

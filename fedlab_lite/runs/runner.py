@@ -167,12 +167,14 @@ def _programs(parts: Parts) -> list[list[Run]]:
     programs: dict[Any, dict[str, Run]] = {}
     for (settings, seed), (history, name) in parts.items():
         if history is None:
-            programs.setdefault(_program(settings), {})[name] = (name, settings, seed)
+            of_seed = settings.of_seed(seed)
+            programs.setdefault(_program(of_seed), {})[name] = (name, of_seed, seed)
     return [list(same.values()) for same in programs.values()]
 
 
 def _stored(settings: Settings, seed: int, force: bool, need_state: bool) -> tuple[History | None, str]:
     """The stored history of one seed's run, if the store has all that is needed; and the run's name."""
+    settings = settings.of_seed(seed)
     try:
         problem = build_problem(settings)
     except MissingDataError:  # computed on a machine with the data, shown on one without
@@ -212,14 +214,16 @@ def _program(settings: Settings) -> tuple:
 def final_state(settings: Settings, **options) -> tuple[Problem, dict]:
     """The problem and the state after the last round (leaves `[S, ...]`), computed if it is not in the store.
 
+    Raises: as `build_problem` and `run_all`.
+
     Example:
       >>> settings = Settings(num_clients=4, num_rounds=1, model_options={"width": 8}, seeds=(0, 1))
       >>> problem, state = final_state(settings)
       >>> state["params"]["head"]["bias"].shape
       (2, 62)
     """
-    run(settings, need_state=True, **options)
     problem = build_problem(settings)
+    run(settings, need_state=True, **options)
     like = shape_of_state(problem, algorithm_of(settings))
     names = [run_name(settings, seed, data_fingerprint(problem)) for seed in settings.seeds]
     paths = [store.path(name, "state") for name in names]
@@ -259,4 +263,5 @@ def run_names(history: History) -> list[str]:
     """The names of the runs behind a history, for `runs.store.publish`; empty for a history that `train` made."""
     if history.settings is None:
         return []
-    return [run_name(history.settings, seed, history.data_fingerprint) for seed in history.seeds]
+    each = zip(history.seeds, history.data_fingerprints(), strict=True)
+    return [run_name(history.settings, seed, fingerprint) for seed, fingerprint in each]

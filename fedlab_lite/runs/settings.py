@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from fedlab_lite.algorithms import ALGORITHMS, algorithm_defaults, algorithm_options, make_algorithm
@@ -53,6 +53,7 @@ class Settings:
     shared_size: int = ranged(0, 0)  # |D_s|, training rows held out as a set that all clients share, without labels
     shared_alpha: float = ranged(0.0, 0)  # their label mix: 0: that of the data; else drawn from Dir(shared_alpha)
     data_seed: int = ranged(0, 0, LARGEST)  # draws data and partition
+    data_per_seed: bool = False  # every seed draws its own data and partition, by data_seed + seed
     model: str = "mlp"  # see `fedlab list models`
     model_options: Options = ()  # pairs, or a dictionary, such as {"width": 32}
     algorithm: str = "fedavg"  # see `fedlab list algorithms`
@@ -115,6 +116,10 @@ class Settings:
             )
         if len(set(self.seeds)) != len(self.seeds):
             raise InputError(f"seeds must be different from each other, got {self.seeds!r:.200}")
+        if self.data_per_seed and self.data_seed + max(self.seeds) > LARGEST:
+            raise InputError(
+                f"data_seed {self.data_seed} + seed {max(self.seeds)} is above 2^31 - 1; lower one of them"
+            )
         if len(self.seeds) > MOST_SEEDS:
             raise InputError(f"{len(self.seeds):,} seeds; use at most {MOST_SEEDS:,}, each is a run of its own")
 
@@ -155,6 +160,17 @@ class Settings:
             options, default = f"{kind}_options", defaults(getattr(self, kind))
             named[options] = {name: value for name, value in getattr(self, options) if value != default[name]}
         return json.dumps(named, sort_keys=True, separators=(",", ":"))
+
+    def of_seed(self, seed: int) -> "Settings":
+        """The settings of one seed's run: with its own `data_seed`, where every seed draws its own data.
+
+        >>> settings = Settings(data_per_seed=True, seeds=(0, 1))
+        >>> [settings.of_seed(seed).data_seed for seed in settings.seeds]
+        [0, 1]
+        """
+        if not self.data_per_seed:
+            return self
+        return replace(self, data_per_seed=False, data_seed=self.data_seed + seed)
 
     def describe(self) -> str:
         """A short description for a progress bar."""

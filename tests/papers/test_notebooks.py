@@ -145,6 +145,20 @@ def test_the_gate_decides(file):
 
 
 @of_papers
+def test_a_number_of_runs_is_judged_with_its_runs(file):
+    """Without them it is not known whether all seeds have one partition, and whether the methods have learnt."""
+    code = sources(file, "code")
+    if not any("run_all(" in each for each in code):
+        return
+    calls = [node for each in code for node in ast.walk(ast.parse(each)) if isinstance(node, ast.Call)]
+    for call in calls:
+        if getattr(call.func, "attr", "") == "observed":
+            given = {keyword.arg for keyword in call.keywords}  # None: `**about`
+            nothing = len(call.args) > 1 and ast.unparse(call.args[1]) == "[]"
+            assert given & {"runs", "each", "error", None} or nothing, ast.unparse(call)
+
+
+@of_papers
 def test_committed_result_is_whole_and_not_older_than_its_notebook(file):
     """`make figures` draws it again from its runs, or lets it say that it is stale."""
     figure = ROOT / "figures" / file.parent.name / f"{file.stem}.json"

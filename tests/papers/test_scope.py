@@ -146,13 +146,12 @@ def test_all_data_at_laptop_have_rounds_in_the_paper():
 
 
 def test_where_the_movement_is_not_known_the_sentence_has_the_rounds():
-    found = verdicts.observed(
-        "residual", [0.5, 0.6, 0.55], 1.0, above=False, runs={"a": replace(shares(0.5, 3), constant=0.1)}
-    )
+    run = replace(shares(0.5, 3), constant=0.1)
+    found = verdicts.observed("residual", [0.5, 0.6, 0.55], 1.0, above=False, runs={"a": run})
     said = scope.judge(TABLE, "laptop", found, {"a": shares(0.5)}, [], {})[0]
     assert (said.outcome, said.reason) == (
         "agrees",
-        "residual: 0.55 ± 0.0289 (3 seeds of one partition, less than 1 asked, 2 of 100 rounds); 1 of 1 as claimed",
+        "residual: 0.55 ± 0.0289 (3 seeds, less than 1 asked, 2 of 100 rounds); 1 of 1 as claimed",
     )
 
 

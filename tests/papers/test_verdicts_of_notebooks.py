@@ -57,7 +57,7 @@ def _traced_names(structure, shapes) -> set[str]:
 
 
 def made_up(settings: Settings, value: float, num_rounds: int) -> History:
-    problem, algorithm = build_problem(settings), runner.algorithm_of(settings)
+    problem, algorithm = build_problem(settings.of_seed(0)), runner.algorithm_of(settings)
     rounds = np.array([0, num_rounds] if num_rounds else [0])
     shape = (len(settings.seeds), len(rounds))
     params = jax.eval_shape(problem.model.init, jax.random.key(0))
