@@ -60,8 +60,7 @@ def decide(
     words = ", ".join(alike[:FACTS]) if told.fact is not None and not told.obstacle else told.words()
     seen = told.visible(len(trained), level if told.holds else LEVEL)
     if outcome == "undecided" and not told.obstacle and told.one_partition:
-        alone = replace(told, one_partition=False).p < (level if told.holds else LEVEL)
-        words += ", and another may differ" if alone else ", not beyond doubt"
+        words += ", and another partition may differ"
     elif outcome == "undecided" and not told.obstacle and math.isfinite(seen):
         few = f", too few {told.each}s to decide" if told.margin else ", the same throughout"
         words += f", not beyond doubt (visible: {told.number(seen).lstrip('+')})" if seen else few

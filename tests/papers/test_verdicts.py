@@ -303,7 +303,7 @@ def test_a_smaller_gap_is_said_to_be_smaller():
     assert "+3.0 ± 0.0 points (3 seeds, less than -1.0 asked)" in found.reason
     same = rows | {"data_fingerprint": "0"}  # the error over rows leaves out the draw of clients
     one = compare({"a": made([0.6] * 3, **same), "b": made([0.9] * 3, **same)}, "a", "b", "accuracy_gap")
-    assert one.reason.endswith("(3 seeds of one partition), and another may differ; 0 of 1 decided")
+    assert one.reason.endswith("(3 seeds of one partition), and another partition may differ; 0 of 1 decided")
     few = {"a": made([0.6] * 3), "b": made([0.9] * 3)}  # 100 rows per client: an error of 8 points
     assert compare(few, "a", "b", "accuracy_gap").outcome == "undecided"
 

@@ -70,7 +70,8 @@ def test_seeds_of_one_partition_decide_nothing_of_what_has_no_error_over_clients
     assert found["own"].outcome == "agrees"
     assert found["one"].outcome == "undecided"
     assert found["one"].reason == (
-        "slope: 0.8 ± 0.00577 (3 seeds of one partition, more than 0.5 asked), and another may differ; 0 of 1 decided"
+        "slope: 0.8 ± 0.00577 (3 seeds of one partition, more than 0.5 asked), and another partition may differ; "
+        "0 of 1 decided"
     )
     known = verdicts.observed("slope", values, 0.5, runs={"a": fixed}, error=0.01, freedom=9)
     assert known.outcome == "agrees"
