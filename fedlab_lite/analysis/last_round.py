@@ -46,12 +46,11 @@ def _stored(run: History) -> tuple[int, ...]:
 
 
 def _ended(run: History, seeds: tuple[int, ...], which: str) -> History:
-    settings = replace(run.settings, seeds=seeds)
+    run, settings = run.with_seeds(seeds), replace(run.settings, seeds=seeds)
     clients = measured(settings, WHAT, partial(_measure, algorithm_of(settings)))[which]
     last = {"num_rounds": run.num_rounds + 1, "rounds": np.array([run.num_rounds + 1])}
     last |= {"metrics": {"accuracy": clients.mean(1, keepdims=True)}, "client_curves": clients[:, None]}
-    diverged = tuple(run.diverged[run.seeds.index(seed)] for seed in seeds)
-    return replace(run, seeds=seeds, settings=settings, diverged=diverged, **last)
+    return replace(run, settings=settings, **last)
 
 
 def _measure(algorithm: Any, problem: Problem, state: dict) -> dict[str, jax.Array]:

@@ -34,8 +34,8 @@ class History:
     - `diverged [S]`: whether params or loss were ever not finite.
     - `seconds`: wall time, with compilation and without interruptions.
     - `constant`: the headline of the majority baseline (always predicting the commonest class; text: the commonest
-      character); nan where the task has none. `own_constant`: the same with the
-      commonest class of each client's own training rows, where clients have models of their own.
+      character); nan where the task has none. `own_constant`: the same with the commonest class of each client's own
+      training rows, where clients have models of their own.
     - `test_labels`: how many labels are judged: 'all', and for a typical client, 'a client'.
     - `data_fingerprint`: a hash of the rows, see `Federated.fingerprint`. Seeds that draw their own data have one each,
       separated by blanks, and the numbers `constant`, `own_constant` are means over seeds.
@@ -177,6 +177,25 @@ class History:
         """The hash of each seed's rows; the same for all, unless seeds draw their own data."""
         each = self.data_fingerprint.split()
         return each if len(each) > 1 else [self.data_fingerprint] * len(self.seeds)
+
+    def with_seeds(self, seeds: Sequence[int]) -> "History":
+        """The history of some of its seeds.
+
+        >>> from fedlab_lite.runs import Settings, run
+        >>> both = run(Settings(num_clients=4, num_rounds=1, model_options={"width": 8}, seeds=(0, 1)))
+        >>> both.with_seeds([1]).seeds, both.with_seeds([1]).metrics["accuracy"].shape
+        ((1,), (1, 2))
+        """
+        rows = [self.seeds.index(seed) for seed in seeds]
+        data = self.data_fingerprints()
+        return replace(
+            self,
+            seeds=tuple(seeds),
+            metrics={name: values[rows] for name, values in self.metrics.items()},
+            client_curves=self.client_curves[rows],
+            diverged=tuple(self.diverged[row] for row in rows),
+            data_fingerprint=" ".join(data[row] for row in rows),
+        )
 
     @classmethod
     def stack(cls, parts: Sequence["History"], settings: Any = None) -> "History":

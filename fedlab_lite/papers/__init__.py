@@ -3,4 +3,3 @@
 from fedlab_lite.papers.notebooks import listing
 from fedlab_lite.papers.presets import Item, item, items, preset_table, published, settings
 from fedlab_lite.papers.results import match, save_figure
-from fedlab_lite.papers.statistics import with_seeds

@@ -199,17 +199,6 @@ def holm(ps: Sequence[float]) -> list[float]:
     return result
 
 
-def with_seeds(run: History, seeds: list[int]) -> History:
-    """A run restricted to the given seeds."""
-    rows = [run.seeds.index(seed) for seed in seeds]
-    metrics = {name: values[rows] for name, values in run.metrics.items()}
-    diverged = tuple(run.diverged[row] for row in rows)
-    prints = [run.data_fingerprints()[row] for row in rows]
-    own = {"data_fingerprint": " ".join(prints) if len(set(prints)) > 1 else prints[0]} if prints else {}
-    about = {"client_curves": run.client_curves[rows], "diverged": diverged} | own
-    return replace(run, seeds=tuple(seeds), metrics=metrics, **about)
-
-
 def better_higher(metric: str) -> bool:
     """Whether a higher value of a metric is better, judged by words in its name (see `LOWER`).
 

@@ -189,7 +189,7 @@ def _pair(histories, names, metric, by, higher, last, moment) -> Comparison:
     obstacles += [f"{plain_name(names[0])} and {plain_name(names[1])} have no seed in common"] * (not common)
     if reason := next(filter(None, obstacles), ""):
         return Comparison(name, math.nan, obstacle=reason, **about)
-    runs = [statistics.with_seeds(run, common) for run in runs]
+    runs = [run.with_seeds(common) for run in runs]
     left, right = (run.final(each, last) for run, each in zip(runs, metrics, strict=True))
     values = scale * (left - right)
     if lost := statistics.lacking(values):

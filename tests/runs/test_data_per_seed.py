@@ -27,6 +27,8 @@ def test_a_seeds_run_is_that_of_its_own_data_seed(count_rounds):
     assert len(set(together.data_fingerprint.split())) == 3
     assert all(store.find(name) for name in run_names(together))
     assert same(run(OWN), together)
+    for some in ([2], [2, 0]):  # a part of the seeds keeps their names
+        assert run_names(together.with_seeds(some)) == [run_names(together)[seed] for seed in some]
 
 
 def test_the_first_seeds_data_are_those_of_the_data_seed():
