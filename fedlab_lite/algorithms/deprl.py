@@ -64,7 +64,7 @@ class DePRL(parts.PartialPersonalisation):
         if self.start == "different":
             keys = jax.random.split(jax.random.fold_in(key, 1), problem.num_clients)
             heads = jax.vmap(problem.model.init)(keys)["head"]
-        phi = problem.broadcast(state["theta"])
+        phi = state["thetas"]
         new = {"thetas": phi, "heads": heads, "new_head": state["new_head"]}
         return new if self.order == "mix_first" else new | {"trained": phi}
 

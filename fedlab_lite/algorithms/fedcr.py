@@ -74,7 +74,7 @@ class FedCR(PartialPersonalisation):
     def client_update(
         self, problem: Problem, data: ClientData, key: jax.Array, head: dict, theta: dict, prior: Gaussian
     ) -> tuple[dict, dict]:
-        """What the client sends (the change of theta, and products), and its new head."""
+        """What the client sends (the change of theta, and products), and what it keeps (its head and theta_i)."""
 
         def loss(params: dict, batch: Batch):
             key = jax.random.fold_in(batch.key, self.samples)  # not the key of a draw: those are split off
@@ -91,12 +91,13 @@ class FedCR(PartialPersonalisation):
         params = {"representation": theta, "head": head}
         trained = self.train(loss, params, data, key, epochs=self.epochs, project=problem.project)
         new = trained["representation"]
-        return {"theta": optax.tree.sub(new, theta)} | self.products(problem, data, new), trained["head"]
+        sent = {"theta": optax.tree.sub(new, theta)} | self.products(problem, data, new)
+        return sent, {"heads": trained["head"], "thetas": new}
 
     def round(self, problem: Problem, state: dict, at: RoundContext) -> dict:
         theta, prior = problem.downlink((state["theta"], state["prior"]))
         own = problem.take(state["heads"], at)
-        sent, heads = self.for_cohort(problem, self.client_update, at, own, shared=(theta, prior))
+        sent, new = self.for_cohort(problem, self.client_update, at, own, shared=(theta, prior))
         sent, weights = problem.transmit(at, sent), problem.weights(at, jnp.ones(at.cohort.shape))
         change = average(sent.pop("theta"), weights, order=at.order())
         # r_y <- N(0, I) times the product over clients; a class without rows in the round keeps its r_y
@@ -104,9 +105,9 @@ class FedCR(PartialPersonalisation):
         products = average(sent, arrived, order=at.order())
         precision, weighted = (arrived.sum() * products[name] for name in ("precision", "weighted"))
         precision = jnp.maximum(precision, 0)  # a channel's noise may have made it negative
-        new = Gaussian(weighted / (1 + precision), 1 / jnp.sqrt(1 + precision))
+        product = Gaussian(weighted / (1 + precision), 1 / jnp.sqrt(1 + precision))
         shown = jnp.any(precision > 0, axis=1, keepdims=True)
         theta, server = server_step(self, problem, at, state, theta, change)
-        prior = jax.tree.map(lambda old, new: jnp.where(shown, new, old), prior, new)
-        heads = problem.put(state["heads"], at, heads)
-        return state | server | {"theta": problem.model.project(theta), "heads": heads, "prior": prior}
+        prior = jax.tree.map(lambda old, new: jnp.where(shown, new, old), prior, product)
+        own = {name: problem.put(state[name], at, rows) for name, rows in new.items()}
+        return state | server | {"theta": problem.model.project(theta), "prior": prior} | own

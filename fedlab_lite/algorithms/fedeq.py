@@ -23,8 +23,8 @@ def lagrangian_terms(theta_i, theta, dual, rho: float) -> jax.Array:
 class FeDEQ(PartialPersonalisation):
     """min sum_i L_i(theta_i, w_i) s.t. theta_i = theta, eq. (2), by ADMM on the augmented Lagrangian (11).
 
-    A client is judged with the shared theta and its own w_i, for a fair comparison with FedRep. `other_models` has the
-    client's own theta_i, which the reference code scores.
+    A client is judged with the shared theta and its own w_i, for a fair comparison with FedRep. After local training it
+    has its own theta_i, which the reference code scores.
 
     Warm starts (Sec. III-B1; they have no effect in the reference code): a row's equilibrium is kept until its next
     epoch, in the same visit of its client.
@@ -62,10 +62,7 @@ class FeDEQ(PartialPersonalisation):
         def draw(client):
             return as_tree(self.dual_scale * jax.random.normal(jax.random.fold_in(dual_key, client), flat.shape))
 
-        state |= {
-            "thetas": problem.broadcast(state["theta"]),
-            "duals": problem.for_clients(draw, jnp.arange(problem.num_clients)),
-        }
+        state["duals"] = problem.for_clients(draw, jnp.arange(problem.num_clients))
         if self.server == "argmin":  # line 4 for t = 0
             equal = jnp.ones(problem.num_clients)
             weights = equal if problem.weight is None else jnp.asarray(problem.weight)
@@ -121,9 +118,6 @@ class FeDEQ(PartialPersonalisation):
         share = problem.weights(at, equal).sum() / total
         mean = optax.tree.add_scale(state["mean"], share, change)
         return state | {"theta": optax.tree.cast_like(problem.model.project(mean), theta), "mean": mean}
-
-    def other_models(self, problem: Problem, state: dict, key: jax.Array) -> dict[str, Models]:
-        return {"own": ({"representation": state["thetas"], "head": state["heads"]}, {})}
 
     def monitor(self, problem: Problem, state: dict) -> dict[str, jax.Array]:
         """The curve 'consensus': ||theta_i - theta||_2, whose mean over all clients is the residual of Fig. 11."""

@@ -9,7 +9,7 @@ import optax
 from jaxtyping import Array, Bool, Float
 
 from fedlab_lite.algorithms.parts import PartialPersonalisation, features_of, server_step
-from fedlab_lite.engine import Batch, ClientData, Problem, RoundContext, average, fit_head, in_chunks, mix
+from fedlab_lite.engine import Batch, ClientData, Models, Problem, RoundContext, average, fit_head, in_chunks, mix
 from fedlab_lite.util import InputError
 from fedlab_lite.util.fields import ranged
 
@@ -48,10 +48,11 @@ def head_shares(means: jax.Array, variances: jax.Array, sampled: jax.Array) -> j
 class FedPAC(PartialPersonalisation):
     """A body with features close to the classes' global prototypes, and heads that are convex mixtures of all heads.
 
-    A client is judged with the averaged body and its mixed head. The paper's code differs in two ways. It stops in a
-    round in which a class has no rows (here its prototype stays). It does not mix where rounding makes its matrix
-    indefinite. FedReCo's and FedCR's code uses the name FedPAC for another method. It has other distances, running
-    averages in place of means, and 50 penalty steps for the mixture.
+    A client is judged with the averaged body and its mixed head. After local training it has the body and the head that
+    it trained. The paper's code differs in two ways. It stops in a round in which a class has no rows (here its
+    prototype stays). It does not mix where rounding makes its matrix indefinite. FedReCo's and FedCR's code uses the
+    name FedPAC for another method. It has other distances, running averages in place of means, and 50 penalty steps for
+    the mixture.
     """
 
     epochs: int = ranged(5, 1)  # passes for the body, after the head
@@ -60,6 +61,7 @@ class FedPAC(PartialPersonalisation):
     penalty: float = ranged(1.0, 0)  # lambda, of the mean squared distance from features to prototypes
     server_optimizer: optax.GradientTransformation | None = None  # the server's step; None: add the mean change
 
+    owned: ClassVar[tuple[str, ...]] = ("heads", "thetas", "sent_heads")
     join_version: ClassVar[int] = 2
     step_sizes: ClassVar[tuple[str, ...]] = ("lr", "head_lr")
 
@@ -71,9 +73,13 @@ class FedPAC(PartialPersonalisation):
             )
 
     def init(self, problem: Problem, key: jax.Array) -> dict:
-        """The initial state, whose 'prototypes' `[C, d]` are c_k; zeros: no client has had rows of class k yet."""
+        """The initial state, whose 'prototypes' `[C, d]` are c_k; zeros: no client has had rows of class k yet.
+
+        'sent_heads' are the heads before the mixture.
+        """
         shape = (problem.data.num_classes, features_of(problem).shape[-1])
-        return super().init(problem, key) | {"prototypes": jnp.zeros(shape)}
+        state = super().init(problem, key)
+        return state | {"prototypes": jnp.zeros(shape), "sent_heads": state["heads"]}
 
     def statistics(self, problem: Problem, data: ClientData, theta: dict) -> dict:
         """Statistics of the client's features z.
@@ -92,8 +98,11 @@ class FedPAC(PartialPersonalisation):
 
     def client_update(
         self, problem: Problem, data: ClientData, key: jax.Array, head: dict, theta: dict, prototypes: jax.Array
-    ) -> dict:
-        """What the client sends: changes of body and head, statistics before training ('h'), and prototypes after."""
+    ) -> tuple[dict, dict]:
+        """What the client sends: changes of body and head, statistics before training ('h'), and prototypes after.
+
+        Beside it, what it trained: its theta_i and head.
+        """
         head_key, body_key = jax.random.split(key)
         before = self.statistics(problem, data, theta)
         options = {"epochs": self.head_epochs, "batch_size": self.batch_size}
@@ -112,17 +121,19 @@ class FedPAC(PartialPersonalisation):
 
         trained = self.train(loss, theta, data, body_key, epochs=self.epochs, project=problem.model.project)
         after = self.statistics(problem, data, trained)
-        return {
+        sent = {
             "body": {"theta": optax.tree.sub(trained, theta), "means": after["means"], "shares": after["shares"]},
             "head": {"change": optax.tree.sub(v, head), "h": before["means"], "variance": before["variance"]},
         }
+        return sent, {"thetas": trained, "sent_heads": v}
 
     def round(self, problem: Problem, state: dict, at: RoundContext) -> dict:
         received = {"theta": state["theta"], "prototypes": state["prototypes"], "head": state["new_head"]}
         problem.downlink(received)  # counted in place of the client's own head, which has the same size
         old = problem.take(state["heads"], at)
         shared = (state["theta"], state["prototypes"])
-        sent = problem.transmit(at, self.for_cohort(problem, self.client_update, at, old, shared=shared))
+        sent, new = self.for_cohort(problem, self.client_update, at, old, shared=shared)
+        sent = problem.transmit(at, sent)
         body, head = sent["body"], sent["head"]
         mean = average(body, problem.weights(at), order=at.order())  # by rows; a prototype by the rows of its class
         held = mean["shares"][:, None] > 0
@@ -132,9 +143,12 @@ class FedPAC(PartialPersonalisation):
         back = jnp.argsort(order)
         shares = head_shares(head["h"][order], head["variance"][order], problem.sampled(at)[order])
         mixed = mix(shares[back][:, back], optax.tree.add(old, head["change"]))
-        heads = problem.put(state["heads"], at, mixed)
+        own = {name: problem.put(state[name], at, rows) for name, rows in (new | {"heads": mixed}).items()}
         theta, server = server_step(self, problem, at, state, state["theta"], mean["theta"])
-        return state | server | {"theta": problem.model.project(theta), "heads": heads, "prototypes": prototypes}
+        return state | server | {"theta": problem.model.project(theta), "prototypes": prototypes} | own
+
+    def other_models(self, problem: Problem, state: dict, key: jax.Array) -> dict[str, Models]:
+        return {"trained": ({"representation": state["thetas"], "head": state["sent_heads"]}, {})}
 
 
 def simplex_minimum(

@@ -20,7 +20,8 @@ class FedPer(PartialPersonalisation):
     round = body_round
 
     def client_update(self, problem: Problem, data: ClientData, key: jax.Array, head: dict, theta: dict) -> Models:
-        """The change of theta, and the new head."""
+        """The change of theta, which is sent; the new head and theta_i, which the client keeps."""
         params = {"representation": theta, "head": head}
         trained = self.train(problem.loss, params, data, key, epochs=self.epochs, project=problem.project)
-        return optax.tree.sub(trained["representation"], theta), trained["head"]
+        own = trained["representation"]
+        return optax.tree.sub(own, theta), {"heads": trained["head"], "thetas": own}

@@ -42,12 +42,12 @@ class FedReCo(parts.PartialPersonalisation):
     variance_reduction: str = one_of("none", "regulariser")  # 'none', or of the 'regulariser'
     measures: str = one_of("distance", "theorem")  # monitored: H; or the full gradients of the theorem as well
 
-    owned: ClassVar[tuple[str, ...]] = ("thetas", "heads")
     step_sizes: ClassVar[tuple[str, ...]] = ("lr", "head_lr", "server_lr")
 
-    def init(self, problem: Problem, key: jax.Array) -> dict:
-        state = super().init(problem, key)
-        return state | {"thetas": problem.broadcast(state["theta"])}  # u_i^0 = u_0^0, so H_i is 0 there
+    @property
+    def moment(self) -> str:
+        """No moment: the server changes no u_i, so these are the same before and after a message."""
+        return ""
 
     def local_steps(
         self, problem: Problem, data: ClientData, key: jax.Array, own: dict, u_0: dict, head: dict, body: dict
@@ -105,6 +105,9 @@ class FedReCo(parts.PartialPersonalisation):
     def models(self, problem: Problem, state: dict, key: jax.Array) -> Models:
         """The models of the clients: each answers with its own u_i and v_i."""
         return {"representation": state["thetas"], "head": state["heads"]}, {}
+
+    def other_models(self, problem: Problem, state: dict, key: jax.Array) -> dict[str, Models]:
+        return {}
 
     def join_update(self, problem: Problem, data: ClientData, key: jax.Array, u_0: dict, head: dict) -> dict:
         passes = {"epochs": self.join_epochs}

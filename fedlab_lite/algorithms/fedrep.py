@@ -25,7 +25,7 @@ class FedRep(PartialPersonalisation):
     round = body_round
 
     def client_update(self, problem: Problem, data: ClientData, key: jax.Array, head: dict, theta: dict) -> Models:
-        """The change of the body, and the new head."""
+        """The change of the body, which is sent; the new head and body, which the client keeps."""
         passes = {"for_head": {"epochs": self.head_epochs}, "for_body": {"epochs": self.epochs}}
         trained, head = alternate(self, problem, data, key, head, theta, **passes)
-        return optax.tree.sub(trained, theta), head
+        return optax.tree.sub(trained, theta), {"heads": head, "thetas": trained}

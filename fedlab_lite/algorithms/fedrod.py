@@ -34,20 +34,28 @@ class FedRoD(FedAvg):
     of class c that the client has. The client's own head minimises the cross-entropy of the sum of both logits; this
     loss changes no other part. Own heads start as copies of the generic one, and all parts have one step size. (DePRL
     uses this name for a method with neither the balanced softmax nor the sum.)
+
+    A client is judged with the averaged generic params and its own head. After local training it has the generic params
+    that it trained, 'trained' in the state.
     """
 
-    owned: ClassVar[tuple[str, ...]] = ("personal",)
+    owned: ClassVar[tuple[str, ...]] = ("personal", "trained")
+
+    @property
+    def moment(self) -> str:
+        return "mixed"
 
     def init(self, problem: Problem, key: jax.Array) -> dict:
         state = super().init(problem, key)
-        return state | {"personal": problem.broadcast(state["params"]["head"])}
+        own = {"personal": state["params"]["head"], "trained": state["params"]}
+        return state | {name: problem.broadcast(entry) for name, entry in own.items()}
 
     def check(self, problem: Problem) -> None:
         if problem.task.headline != "accuracy":
             raise InputError("FedRoD balances classes, and this task has none; use another algorithm")
 
     def rod_update(self, problem: Problem, data: ClientData, key: jax.Array, own: dict, params: dict) -> Models:
-        """The change of the generic params, and the client's own head."""
+        """The change of the generic params, which is sent; what the client keeps: its head and the trained params."""
         counted = problem.task.counted(data.y, jnp.arange(len(data.y)) < data.size).astype(jnp.float32)
         rows = jnp.zeros(problem.data.num_classes).at[data.y.ravel()].add(counted.ravel())
         log_rows = jnp.log(jnp.maximum(rows, jnp.finfo(rows.dtype).tiny))  # log 0 is not finite, so training would fail
@@ -64,15 +72,16 @@ class FedRoD(FedAvg):
 
         trained = self.train(loss, params | {"personal": own}, data, key, epochs=self.epochs, project=problem.project)
         own = trained.pop("personal")
-        return jax.tree.map(jnp.subtract, trained, params), own
+        return jax.tree.map(jnp.subtract, trained, params), {"personal": own, "trained": trained}
 
     def round(self, problem: Problem, state: dict, at: RoundContext) -> dict:
         params = problem.downlink(state["params"])
         own = problem.take(state["personal"], at)
-        changes, own = self.for_cohort(problem, self.rod_update, at, own, shared=(params,))
+        changes, new = self.for_cohort(problem, self.rod_update, at, own, shared=(params,))
         change = problem.uplink(at, changes)
         params, server = server_step(self, problem, at, state, params, change)
-        return {"params": problem.project(params), "personal": problem.put(state["personal"], at, own)} | server
+        own = {name: problem.put(state[name], at, rows) for name, rows in new.items()}
+        return {"params": problem.project(params)} | own | server
 
     def predictor(self) -> Callable:
         return BothHeads()
@@ -81,8 +90,9 @@ class FedRoD(FedAvg):
         return {"personal": state["personal"]}, state["params"]
 
     def other_models(self, problem: Problem, state: dict, key: jax.Array) -> dict[str, Models]:
-        """The judgement 'global': the generic predictor."""
-        return {"global": ({}, state["params"])}
+        """The judgement 'trained', and 'global': the generic predictor."""
+        trained = state["trained"] | {"personal": state["personal"]}
+        return {"trained": (trained, {}), "global": ({}, state["params"])}
 
     def own_head(self, problem: Problem, data: ClientData, key: jax.Array, params: dict) -> dict:
         """A newcomer's head, trained from a copy of the generic one, with the generic params fixed."""
@@ -98,4 +108,4 @@ class FedRoD(FedAvg):
     def join(self, problem: Problem, state: dict, key: jax.Array) -> dict[str, Models]:
         tuner, shared = self.with_values(epochs=self.join_epochs), (state["params"],)
         own = tuner.for_cohort(problem, tuner.own_head, problem.everyone(key), shared=shared)
-        return {"": ({"personal": own}, state["params"])} | self.other_models(problem, state, key)
+        return {"": ({"personal": own}, state["params"]), "global": ({}, state["params"])}

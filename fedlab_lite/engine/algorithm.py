@@ -113,9 +113,9 @@ class Algorithm(ABC):
 
     @property
     def moment(self) -> str:
-        """The moment of a round at which `models` are judged: 'mixed' with neighbours, or 'trained' locally.
+        """The moment of a round at which `models` are judged: 'mixed' with other clients', or 'trained' locally.
 
-        `other_models` has the models of the other moment under its name. '': a round has no such two moments.
+        `other_models` has the models of the other moment under its name. '': clients are judged at one moment only.
         """
         return ""
 

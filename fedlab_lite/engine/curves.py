@@ -14,6 +14,8 @@ from fedlab_lite.engine.evaluation import evaluate
 from fedlab_lite.engine.problem import Problem
 from fedlab_lite.util.jax_setup import joined
 
+MOMENTS = ("mixed", "trained")  # of a round, at which a method is judged, see `Algorithm.moment`
+
 
 def over(fn: Callable, number: int) -> Callable:
     """Map `fn` over the leading axis of its arguments, one entry per trajectory.
@@ -55,10 +57,11 @@ def judgements(problem: Problem, models: dict, join: Callable[[Problem], dict], 
     """What is judged, by the suffix of its curves: the problem whose rows are judged, the models and the predictor.
 
     Args:
-      models: the clients' models by judgement; '' is the headline, which alone has the predictor.
+      models: the clients' models by judgement; '' is the headline. At both moments of a round they have the predictor.
       join: gives the newcomers' models.
     """
-    found = {name: (problem, *parts, None if name else predictor) for name, parts in models.items()}
+    personal = ("", *MOMENTS)
+    found = {name: (problem, *parts, predictor if name in personal else None) for name, parts in models.items()}
     own, shared = models[""]
     if problem.validation is not None:
         found["validation"] = (replace(problem, data=problem.validation), own, shared, predictor)
@@ -95,7 +98,7 @@ def judge(algorithm, problem: Problem, state, keys, number: int) -> tuple[dict, 
     curves[f"{name}_gap"] = np.ptp(own[name], axis=1)
     for which, result in judged.items():
         curves |= {f"{metric}_{which}": result[metric].mean(1) for metric in (name, "loss")}
-        if which in ("mixed", "trained"):
+        if which in MOMENTS:
             curves[f"{name}_gap_{which}"] = np.ptp(result[name], axis=1)
     curves |= {metric: values.mean(1) for metric, values in host(monitored).items()}
     curves = {metric: values.astype(np.float32) for metric, values in curves.items()}

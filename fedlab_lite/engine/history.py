@@ -21,8 +21,8 @@ class History:
 
     - `rounds [E]`: the round of each evaluation; 0: before training.
     - `metrics`: name -> `[S, E]`: 'accuracy', 'loss', what the algorithm monitors, and 'accuracy_<judgement>' and
-      'loss_<judgement>' of further models. Without a server, the headline is of one moment of a round: after mixing
-      with neighbours, or after local training. The judgement 'trained' or 'mixed' is of the other moment.
+      'loss_<judgement>' of further models. Where models are mixed, by neighbours or a server, the headline is of one
+      moment of a round: after mixing, or after local training. The judgement 'trained' or 'mixed' is of the other one.
       'accuracy_pooled' is the accuracy over the test labels of all clients together. 'accuracy_gap' is the best
       client's accuracy minus the worst's; 'accuracy_gap_trained' or 'accuracy_gap_mixed' is that of the other moment.
       With `Settings.judge_training` 'loss_training' is over each client's training rows.

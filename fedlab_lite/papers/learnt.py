@@ -1,7 +1,7 @@
 """Whether a run has learnt something: a verdict on one that has not would say nothing of its method."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from fedlab_lite.engine import History
 from fedlab_lite.papers import errors, statistics
@@ -11,8 +11,12 @@ CLEARLY = 0.02  # share above the majority baseline; a number of standard errors
 LEARNT_ERRORS = 3  # standard errors above the majority baseline
 
 
-def trained(histories: Mapping[str, History]) -> list[str]:
-    """Reasons why these runs cannot be compared, one sentence each; empty if every run learnt something."""
+def trained(histories: Mapping[str, History], unlearnt: Collection[str] = ()) -> list[str]:
+    """Reasons why these runs cannot be compared, one sentence each; empty if every run learnt something.
+
+    Args:
+      unlearnt: names of runs that need not have learnt anything.
+    """
     found = []
     for key, run in histories.items():
         name = plain_name(key)
@@ -24,7 +28,7 @@ def trained(histories: Mapping[str, History]) -> list[str]:
             found.append(f"{name} has no majority baseline to be held against")
         elif not statistics.finite(run.final(run.headline)):
             found.append(f"{name} was not evaluated in its last rounds")
-        else:
+        elif key not in unlearnt:
             found += _learnt(name, run)
     return found
 

@@ -19,9 +19,9 @@ from fedlab_lite.papers import presets
 from fedlab_lite.papers.errors import mean_error
 from fedlab_lite.papers.names import MOMENTS, plain_name
 from fedlab_lite.papers.presets import Item
-from fedlab_lite.papers.statistics import Comparison, metric_at
+from fedlab_lite.papers.statistics import Comparison
 from fedlab_lite.plots import division
-from fedlab_lite.runs import Settings, algorithm_of
+from fedlab_lite.runs import Settings, algorithm_of, metric_at
 from fedlab_lite.util import files
 
 APART = 5.0  # points; rivals this far apart in print should come out in the same order here
@@ -53,7 +53,7 @@ def order(
     be on the paper's sides of each other, by however little: they say whether clients gain from one common model.
 
     Args:
-      moment: at which decentralised rivals are judged, 'mixed' or 'trained'; '': each at its own.
+      moment: at which rivals are judged, 'mixed' or 'trained'; '': each at its own.
     """
     here = of_runs(histories, moment)
     found = checked(item, here, printed, moment)

@@ -43,8 +43,8 @@ def interval(metric: Mapping[str, Any]) -> str:
 def numbers(result: Result) -> list[tuple[str, str, str]]:
     """Name, our value and published value of each metric that a result shows (–: the paper prints none).
 
-    Shown are the metrics that the notebook chose; if it chose none, the first ones. A method without a server has a row
-    for each moment of a round at which it was judged.
+    Shown are the metrics that the notebook chose; if it chose none, the first ones. A method has a row for each moment
+    of a round at which it was judged.
     """
     printed = {row["name"]: row for row in result["published"]}
     chosen = result["shown"] or sorted(result["metrics"], key=lambda name: name not in printed)[: results.SHOWN]

@@ -10,10 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from fedlab_lite.engine import History
 from fedlab_lite.papers import errors
 from fedlab_lite.papers.errors import LEVEL
-from fedlab_lite.runs import moment_of
 
 LOWER = ("loss", "distance", "error", "gap", "residual")  # a metric whose name has one of these words: lower is better
 POWER = 0.8  # with which the smallest visible difference would be seen
@@ -175,15 +173,6 @@ class Comparison:
         about |= {"one partition": True} if self.one_partition else {}
         about |= {"quarters": list(self.quarters)} if self.quarters != (0.0, 0.0) else {}
         return about | ({"obstacle": self.obstacle} if self.obstacle else {})
-
-
-def metric_at(run: History, metric: str, moment: str) -> str:
-    """The name of a run's metric at a moment of a round: without a suffix where the run reports that moment itself.
-
-    Args:
-      moment: 'mixed' or 'trained'; '': the run's own.
-    """
-    return metric if moment_of(run) in ("", moment) or not moment else f"{metric}_{moment}"
 
 
 def holm(ps: Sequence[float]) -> list[float]:

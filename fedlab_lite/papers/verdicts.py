@@ -26,7 +26,7 @@ from fedlab_lite.papers.learnt import trained
 from fedlab_lite.papers.names import MOMENTS, plain_name
 from fedlab_lite.papers.outcome import Verdict, decide, given, kindest, shortened, together
 from fedlab_lite.papers.statistics import Comparison
-from fedlab_lite.runs import moment_of
+from fedlab_lite.runs import metric_at, moment_of
 from fedlab_lite.util import InputError
 
 WHOLE = ("rounds", "epochs")  # units of numbers that are counted
@@ -147,6 +147,7 @@ def compare(
     higher: bool | None = None,
     last: int = 10,
     moment: str | None = None,
+    unlearnt: str | Iterable[str] = (),
     cause: str = "",
 ) -> Verdict:
     """The verdict on whether `left` leads every run of `right` by more than `by`, over last rounds and common seeds.
@@ -157,19 +158,19 @@ def compare(
       within: instead of a lead: how far apart they may be, in either direction; in the metric's unit.
       higher: whether higher is better; None: decided by the metric's name, see `statistics.better_higher`.
       last: number of last rounds to average over, see `History.final`.
-      moment: 'mixed' or 'trained', when decentralised methods are judged; None: as each reports it, and methods that
-        report different moments are not compared.
+      moment: 'mixed' or 'trained', when methods are judged; None: as each reports it, never at unlike moments.
+      unlearnt: names of runs that need not have learnt anything, because the claim says that they fail.
       cause: the reason for a difference, if it is known; it is added to the sentence.
     """
-    others = [right] if isinstance(right, str) else list(right)
+    others, unlearnt = ([each] if isinstance(each, str) else list(each) for each in (right, unlearnt))
     missing = [plain_name(name) for name in (left, *others) if name not in histories]
     if missing or not others:
         return Verdict("undecided", f"{', '.join(missing) or 'nothing to compare with'} did not run")
-    pairs = [_pair(histories, (left, other), metric, by, higher, last, moment) for other in others]
+    pairs = [_pair(histories, (left, other), metric, by, higher, last, moment, unlearnt) for other in others]
     return decide(pairs if within is None else [each.apart(within) for each in pairs], cause=cause)
 
 
-def _pair(histories, names, metric, by, higher, last, moment) -> Comparison:
+def _pair(histories, names, metric, by, higher, last, moment, unlearnt) -> Comparison:
     runs = [histories[name] for name in names]
     asked_metric = metric or runs[0].headline
     metrics, at, obstacle = _at_one_moment(names, runs, asked_metric, moment)
@@ -184,7 +185,7 @@ def _pair(histories, names, metric, by, higher, last, moment) -> Comparison:
     common = [seed for seed in runs[0].seeds if seed in runs[1].seeds]
     judged = [dict(zip(run.seeds, run.has(each), strict=True)) for run, each in zip(runs, metrics, strict=True)]
     common = [seed for seed in common if all(has[seed] for has in judged)] or common
-    first, second = (trained({label: run}) for label, run in zip(names, runs, strict=True))
+    first, second = (trained({label: run}, unlearnt) for label, run in zip(names, runs, strict=True))
     about["learnt"], obstacles = not first, [*first, *second, obstacle]
     obstacles += [f"{plain_name(names[0])} and {plain_name(names[1])} have no seed in common"] * (not common)
     if reason := next(filter(None, obstacles), ""):
@@ -208,7 +209,7 @@ def _at_one_moment(names, runs, metric, moment) -> tuple[list[str], str, str]:
         said = (f"{plain_name(name)} {MOMENTS[each]}" for name, each in zip(names, moments, strict=True))
         return [metric, metric], "", f"judged at unlike moments: {', '.join(said)}"
     at = moment or moments[0] or moments[1]
-    found = [statistics.metric_at(run, metric, at) for run in runs]
+    found = [metric_at(run, metric, at) for run in runs]
     absent = [
         f"{plain_name(each)} of {plain_name(name)} was not measured"
         for name, run, each in zip(names, runs, found, strict=True)

@@ -11,6 +11,7 @@ from fedlab_lite.plots.style import (
     LOOKS,
     WIDTH,
     accuracy_and_gap,
+    both_moments,
     client_distribution,
     comparison,
     constant_line,

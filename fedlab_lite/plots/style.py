@@ -13,7 +13,7 @@ import numpy as np
 
 from fedlab_lite.data import describe
 from fedlab_lite.engine import History, describe_machine
-from fedlab_lite.runs import Settings
+from fedlab_lite.runs import Settings, metric_at
 from fedlab_lite.util import InputError
 
 # has models and variants as well
@@ -229,8 +229,22 @@ def spread(values: Sequence[float]) -> dict[str, float | int | None]:
 def summary(
     histories: Mapping[str, History], metric: str = "accuracy", *, last: int = 10, scale: float = 1.0
 ) -> dict[str, dict[str, float | int | None]]:
-    """The `spread` over seeds of each run's mean over its last rounds, as `metrics` of `save_figure`."""
-    return {name: spread(scale * history.final(metric, last).astype(float)) for name, history in histories.items()}
+    """The `spread` over seeds of each run's mean over its last rounds, as `metrics` of `save_figure`.
+
+    Seeds that lack the metric are left out.
+    """
+    found = {name: run.final(metric, last)[run.has(metric)] for name, run in histories.items()}
+    return {name: spread(scale * values.astype(float)) for name, values in found.items()}
+
+
+def both_moments(run: History) -> dict[str, np.ndarray]:
+    """The accuracy of each seed at both moments of a round, 'mixed' and 'trained', in percent over the last ten rounds.
+
+    Seeds and moments that were not judged are left out. Where a run has one moment only, both have its numbers.
+    """
+    metrics = {moment: metric_at(run, run.headline, moment) for moment in ("mixed", "trained")}
+    judged = {moment: (metric, run.has(metric)) for moment, metric in metrics.items()}
+    return {m: 100 * run.final(metric)[has].astype(float) for m, (metric, has) in judged.items() if has.any()}
 
 
 def accuracy_and_gap(histories: Mapping[str, History]) -> dict[str, dict[str, float | int | None]]:

@@ -47,6 +47,15 @@ def moment_of(history: History) -> str:
     return "" if history.settings is None else algorithm_of(history.settings).moment
 
 
+def metric_at(history: History, metric: str, moment: str) -> str:
+    """The name of a run's metric at a moment of a round: without a suffix where the run reports that moment itself.
+
+    Args:
+      moment: 'mixed' or 'trained'; '': the run's own.
+    """
+    return metric if moment_of(history) in ("", moment) or not moment else f"{metric}_{moment}"
+
+
 def build_problem(settings: Settings, data: Federated | None = None) -> Problem:
     """The problem of a run, with the data (or with others, `data`) and the model of its settings.
 

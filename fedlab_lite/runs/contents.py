@@ -1,5 +1,6 @@
 """What the files of runs must hold. A checksum says that a file is whole; this says that this version can read it."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,19 @@ _PROGRESS: dict[str, Any] = {
     **{"next": int, "seconds": float | int, "finite": bool, "made": dict, "trajectories_at_once": int}
 }
 META = (*_HISTORY, *_LATER)  # fields of a history that are no arrays
+
+
+def metrics_of(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The metrics in a run's arrays, by name.
+
+    An earlier version called FeDEQ's 'accuracy_trained' and 'loss_trained' 'accuracy_own' and 'loss_own'.
+
+    >>> list(metrics_of({"metric accuracy": 1, "metric accuracy_own": 1, "rounds": 1}))
+    ['accuracy', 'accuracy_trained']
+    """
+    names = {key: key.removeprefix("metric ") for key in arrays if key.startswith("metric ")}
+    old = {"accuracy_own": "accuracy_trained", "loss_own": "loss_trained"}
+    return {old.get(name, name): arrays[key] for key, name in names.items()}
 
 
 def check_history(meta: dict[str, Any], rounds: np.ndarray, metrics: dict[str, np.ndarray], clients: Any) -> None:

@@ -206,7 +206,7 @@ def _history(file: Path) -> History | None:
                 raise corrupt(file, f"{file.stem}.curves.npz, which has its clients' curves, is missing")
             arrays["client_curves"] = curves[0]["client_curves"].astype(np.float32)
             arrays["client_curves"][:, -1] = final
-        metrics = {key.removeprefix("metric "): array for key, array in arrays.items() if key.startswith("metric ")}
+        metrics = contents.metrics_of(arrays)
         contents.check_history(meta, arrays["rounds"], metrics, arrays["client_curves"])
         if "precision" not in meta:  # written before it was chosen: JAX's own default for the device
             meta |= {} if "cpu" in meta["device"] else {"precision": "tf32", "executor": "vmap"}

@@ -1,4 +1,4 @@
-"""The two moments of a round without a server: models after mixing with neighbours, and after local training."""
+"""The two moments of a round: models after mixing, with neighbours or at a server, and after local training."""
 
 from dataclasses import replace
 
@@ -10,11 +10,13 @@ from helpers import KEY, blobs, common_problem, history, init, step
 
 from fedlab_lite.algorithms import ALGORITHMS, make_algorithm
 from fedlab_lite.engine import make_graph
+from fedlab_lite.engine.curves import judgements
 from fedlab_lite.runs import moment_of
 
 MIX_FIRST = {"order": "mix_first"}
 EVERY = [(name, {}) for name in ALGORITHMS] + [("dpsgd", MIX_FIRST), ("deprl", MIX_FIRST)]
 MOMENTS = {"mixed", "trained"}
+SERVER = ("fedper", "fedrep", "fedpac", "fedcr", "fedeq", "fedrod")  # personalised, with a part that is averaged
 DECENTRALISED = {"cmfd", "dec_fedavg", "dec_fedprox", "dfedavgm", "dfedadmm", "fedf_admm", "dpsgd", "dispfl", "deprl"}
 
 
@@ -37,6 +39,11 @@ def both(problem, algorithm, state):
     return found["mixed"][0], found["trained"][0]
 
 
+def both_of_server(problem, algorithm, state):
+    """The clients' own parts at the two moments, (mixed, trained)."""
+    return algorithm.models(problem, state, KEY)[0], algorithm.other_models(problem, state, KEY)["trained"][0]
+
+
 def assert_mixed(matrix, mixed, trained):
     """Each device's params are the averages that the matrix gives."""
     matrix = np.asarray(matrix, float)
@@ -52,8 +59,9 @@ def test_the_other_moment_is_judged_too(name, options):
     others = jax.eval_shape(algorithm.other_models, problem, state, KEY).keys()
     assert algorithm.moment in {"", *MOMENTS}
     assert others & MOMENTS == (MOMENTS - {algorithm.moment} if algorithm.moment else set())
-    assert bool(algorithm.moment) == (name in DECENTRALISED)
-    assert ("trained" in state) == (algorithm.moment == "mixed")  # no entry that nothing reads
+    assert bool(algorithm.moment) == (name in DECENTRALISED or name in SERVER)
+    if name in DECENTRALISED:
+        assert ("trained" in state) == (algorithm.moment == "mixed")  # no entry that nothing reads
 
 
 @pytest.mark.parametrize("name", ["dec_fedavg", "dec_fedprox", "dfedavgm"])
@@ -114,6 +122,52 @@ def test_dispfl_starts_its_next_training_from_the_mixed_models():
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), after, mixed)
     jax.tree.map(lambda w, m: np.testing.assert_array_equal(w[~m], 0), mixed, states[-1]["next_masks"])
     assert any((a != b).any() for a, b in zip(jax.tree.leaves(mixed), jax.tree.leaves(trained), strict=True))
+
+
+@pytest.mark.parametrize("name", SERVER)
+def test_the_server_averages_what_clients_trained(name):
+    """The mean of the cohort's trained parts is the shared part, by rows or plain; idle clients keep theirs."""
+    problem = replace(common_problem(name), weight=None)
+    algorithm = make_algorithm(name, lr=0.1, epochs=1)
+    state = init(algorithm, problem)
+    start = algorithm.other_models(problem, state, KEY)["trained"][0]
+    state = step(algorithm, problem, state, jnp.array([0, 2]), KEY)
+    own, nothing = algorithm.other_models(problem, state, KEY)["trained"]
+    shared = algorithm.models(problem, state, KEY)[1]
+    assert not nothing
+    share = np.ones(2) if name in ("fedcr", "fedeq") else np.asarray(problem.data.size)[[0, 2]]
+    for part in shared:
+        for one, mean, old in zip(*map(jax.tree.leaves, (own[part], shared[part], start[part])), strict=True):
+            np.testing.assert_allclose(np.average(one[jnp.array([0, 2])], axis=0, weights=share), mean, atol=1e-5)
+            np.testing.assert_array_equal(one[1], old[1])
+    changed = jax.tree.map(lambda one, old: float(jnp.abs(one - old)[0].max()), own, start)
+    assert all(value > 0 for part in own for value in [max(jax.tree.leaves(changed[part]))])
+
+
+def test_fedpac_judges_the_head_that_a_client_trained_and_the_mixture():
+    """A client that is alone in its round mixes with no other, so both heads are the same."""
+    problem = common_problem("fedpac")
+    algorithm = make_algorithm("fedpac", lr=0.1, epochs=1)
+    start = init(algorithm, problem)
+    state = step(algorithm, problem, start, jnp.array([1]), KEY)
+    mixed, trained = (models["head"] for models in both_of_server(problem, algorithm, state))
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a[1], b[1], atol=1e-6), mixed, trained)
+    assert any((a[1] != b[1]).any() for a, b in zip(*map(jax.tree.leaves, (trained, start["heads"])), strict=True))
+    state = step(algorithm, problem, start, jnp.arange(problem.num_clients), KEY)
+    mixed, trained = (models["head"] for models in both_of_server(problem, algorithm, state))
+    for got, own in zip(jax.tree.leaves(mixed), jax.tree.leaves(trained), strict=True):
+        assert (np.asarray(got) <= np.asarray(own).max(0) + 1e-5).all()  # a convex mixture of what was trained
+        assert (np.asarray(got) >= np.asarray(own).min(0) - 1e-5).all()
+    assert any((a != b).any() for a, b in zip(*map(jax.tree.leaves, (mixed, trained)), strict=True))
+
+
+def test_fedrod_answers_with_both_heads_at_both_moments():
+    problem = common_problem("fedrod")
+    algorithm = make_algorithm("fedrod", lr=0.1, epochs=1)
+    state = step(algorithm, problem, init(algorithm, problem), jnp.arange(problem.num_clients), KEY)
+    models = {"": algorithm.models(problem, state, KEY)} | algorithm.other_models(problem, state, KEY)
+    found = judgements(problem, models, None, algorithm.predictor())
+    assert {name: each[-1] is not None for name, each in found.items()} == {"": True, "trained": True, "global": False}
 
 
 @pytest.mark.slow

@@ -163,6 +163,17 @@ def test_a_method_that_its_noise_does_not_tell_from_the_baseline_is_not_compared
     assert compare({"a": GOOD, "b": noisy}, "a", "b").reason.startswith("b is not clearly above the majority baseline")
 
 
+def test_what_the_claim_says_to_fail_need_not_have_learnt():
+    """Then it is compared; a run that diverged, or the one that leads, still has to be one to compare."""
+    runs = {"a": GOOD, "b": made([0.1, 0.102, 0.101])}
+    assert compare(runs, "a", "b", unlearnt=["b"]).outcome == compare(runs, "a", "b", unlearnt="b").outcome == "agrees"
+    assert compare({"a": GOOD, "b": runs["b"]}, "a", "b", unlearnt="bc").outcome == "undecided"
+    assert compare(runs, "a", "b", unlearnt=["a"]).outcome == "undecided"
+    assert compare(runs | {"a": runs["b"]}, "a", "b", unlearnt=["b"]).reason.startswith("a is not clearly above")
+    lost = made([math.nan] * 3)
+    assert compare({"a": GOOD, "b": lost}, "a", "b", unlearnt=["b"]).outcome == "undecided"
+
+
 def test_that_a_method_learns_nothing_can_be_confirmed():
     """The claim is about the distance to the baseline, and needs no run that learnt."""
     stuck = made([0.101, 0.099, 0.100])

@@ -13,19 +13,30 @@ from fedlab_lite.engine import Algorithm, Batch, ClientData, Models, Problem, Ro
 class PartialPersonalisation(Algorithm):
     """A representation theta and one head w_i per client: what all methods with personal heads have in common.
 
-    The state has 'theta', 'heads' (stacked) and 'new_head', the head that newcomers get. Clients start from it, except
-    for DePRL's, which draw heads of their own by default.
+    The state has 'theta', 'heads' and 'thetas' (stacked), and 'new_head', the head that newcomers get. Clients start
+    from it, except for DePRL's, which draw heads of their own by default.
+
+    With a server that averages representations, theta_i in 'thetas' is what client i trained last. A client is judged
+    with theta and its own head, which is after mixing. After local training it has its theta_i in place of theta.
     """
 
-    owned: ClassVar[tuple[str, ...]] = ("heads",)
+    owned: ClassVar[tuple[str, ...]] = ("heads", "thetas")
+
+    @property
+    def moment(self) -> str:
+        return "mixed"
 
     def init(self, problem: Problem, key: jax.Array) -> dict:
         params = problem.model.init(key)
         theta, head = params["representation"], params["head"]
-        return {"theta": theta, "heads": problem.broadcast(head), "new_head": head} | server_start(self, theta)
+        own = {"heads": problem.broadcast(head), "thetas": problem.broadcast(theta)}
+        return {"theta": theta, "new_head": head} | own | server_start(self, theta)
 
     def models(self, problem: Problem, state: dict, key: jax.Array) -> Models:
         return {"head": state["heads"]}, {"representation": state["theta"]}
+
+    def other_models(self, problem: Problem, state: dict, key: jax.Array) -> dict[str, Models]:
+        return {"trained": ({"representation": state["thetas"], "head": state["heads"]}, {})}
 
     def join_update(self, problem: Problem, data: ClientData, key: jax.Array, theta: dict, head: dict) -> dict:
         """Train only a newcomer's head, at `head_lr` where there is one; theta stays what others have learned."""
@@ -43,11 +54,11 @@ def body_round(algorithm: Any, problem: Problem, state: dict, at: RoundContext) 
     """Run a round of FedPer and FedRep: clients train body and head, and the server averages changes of the body."""
     theta = problem.downlink(state["theta"])
     own = problem.take(state["heads"], at)
-    changes, heads = algorithm.for_cohort(problem, algorithm.client_update, at, own, shared=(theta,))
+    changes, new = algorithm.for_cohort(problem, algorithm.client_update, at, own, shared=(theta,))
     change = problem.uplink(at, changes)
     theta, server = server_step(algorithm, problem, at, state, theta, change)
-    heads = problem.put(state["heads"], at, heads)
-    return state | server | {"theta": problem.model.project(theta), "heads": heads}
+    own = {name: problem.put(state[name], at, rows) for name, rows in new.items()}
+    return state | server | {"theta": problem.model.project(theta)} | own
 
 
 def alternate(
