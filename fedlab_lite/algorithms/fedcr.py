@@ -109,5 +109,5 @@ class FedCR(PartialPersonalisation):
         shown = jnp.any(precision > 0, axis=1, keepdims=True)
         theta, server = server_step(self, problem, at, state, theta, change)
         prior = jax.tree.map(lambda old, new: jnp.where(shown, new, old), prior, product)
-        own = {name: problem.put(state[name], at, rows) for name, rows in new.items()}
-        return state | server | {"theta": problem.model.project(theta), "prior": prior} | own
+        new = problem.put_all(state, at, new)
+        return state | server | {"theta": problem.model.project(theta), "prior": prior} | new

@@ -108,7 +108,7 @@ class FeDEQ(PartialPersonalisation):
         theta = problem.downlink(state["theta"])
         old = problem.take({name: state[name] for name in self.owned}, at)
         sent, new = self.for_cohort(problem, self.client_update, at, old, shared=(theta,))
-        state = state | {name: problem.put(state[name], at, rows) for name, rows in new.items()}  # idle: unchanged
+        state = state | problem.put_all(state, at, new)
         # line 4 of the next iteration, done here so that the freshest theta is judged
         equal = jnp.ones(at.cohort.shape)
         change = problem.uplink(at, sent, equal)

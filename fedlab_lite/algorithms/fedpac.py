@@ -143,7 +143,7 @@ class FedPAC(PartialPersonalisation):
         back = jnp.argsort(order)
         shares = head_shares(head["h"][order], head["variance"][order], problem.sampled(at)[order])
         mixed = mix(shares[back][:, back], optax.tree.add(old, head["change"]))
-        own = {name: problem.put(state[name], at, rows) for name, rows in (new | {"heads": mixed}).items()}
+        own = problem.put_all(state, at, new | {"heads": mixed})
         theta, server = server_step(self, problem, at, state, state["theta"], mean["theta"])
         return state | server | {"theta": problem.model.project(theta), "prototypes": prototypes} | own
 

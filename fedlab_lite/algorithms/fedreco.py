@@ -100,7 +100,7 @@ class FedReCo(parts.PartialPersonalisation):
         step = optax.chain(*clip, optax.sgd(self.server_lr))  # line 5, which leaves lambda/2 to eta_0
         updates, _ = step.update(gradient, step.init(u_0))
         theta = problem.model.project(optax.apply_updates(u_0, updates))
-        return state | {"theta": theta} | {name: problem.put(state[name], at, new[name]) for name in new}
+        return state | {"theta": theta} | problem.put_all(state, at, new)
 
     def models(self, problem: Problem, state: dict, key: jax.Array) -> Models:
         """The models of the clients: each answers with its own u_i and v_i."""

@@ -80,8 +80,7 @@ class FedRoD(FedAvg):
         changes, new = self.for_cohort(problem, self.rod_update, at, own, shared=(params,))
         change = problem.uplink(at, changes)
         params, server = server_step(self, problem, at, state, params, change)
-        own = {name: problem.put(state[name], at, rows) for name, rows in new.items()}
-        return {"params": problem.project(params)} | own | server
+        return {"params": problem.project(params)} | problem.put_all(state, at, new) | server
 
     def predictor(self) -> Callable:
         return BothHeads()

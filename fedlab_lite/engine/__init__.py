@@ -3,7 +3,7 @@
 `Problem` holds what is trained on, `Algorithm` is the contract, `train` runs the rounds, and `History` has the results.
 """
 
-from fedlab_lite.engine.algorithm import Algorithm, Models, numbers_of, optimizers_of
+from fedlab_lite.engine.algorithm import MOMENTS, Algorithm, Models, numbers_of, optimizers_of
 from fedlab_lite.engine.averaging import FUSIONS, average, check_mixing, fusion_weights, mix, spectral_gap
 from fedlab_lite.engine.channel import Channel
 from fedlab_lite.engine.clients import for_clients, rows_of

@@ -18,6 +18,7 @@ from fedlab_lite.util import InputError, choose
 from fedlab_lite.util.fields import check_fields, hints_of, ranged
 
 Models = tuple[dict, dict]
+MOMENTS = ("mixed", "trained")  # of a round, at which a method is judged, see `Algorithm.moment`
 
 
 @dataclass(frozen=True)

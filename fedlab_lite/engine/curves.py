@@ -9,12 +9,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fedlab_lite.engine.algorithm import MOMENTS
 from fedlab_lite.engine.devices import to_host
 from fedlab_lite.engine.evaluation import evaluate
 from fedlab_lite.engine.problem import Problem
 from fedlab_lite.util.jax_setup import joined
-
-MOMENTS = ("mixed", "trained")  # of a round, at which a method is judged, see `Algorithm.moment`
 
 
 def over(fn: Callable, number: int) -> Callable:

@@ -158,6 +158,10 @@ class Problem:
         """The tree with the cohort's rows replaced; other clients' rows stay."""
         return rows if at.all_clients else put(tree, at.cohort, rows)
 
+    def put_all(self, state: dict, at: RoundContext, new: dict) -> dict:
+        """The state's entries that `new` names, each with the cohort's rows replaced by those of `new`."""
+        return {name: self.put(state[name], at, rows) for name, rows in new.items()}
+
     def broadcast(self, tree: PyTree) -> PyTree:
         """The same tree for every client, stacked on axis 0."""
         return broadcast(tree, self.num_clients)

@@ -25,6 +25,7 @@ from fedlab_lite.plots.style import (
     shared_legend,
     spread,
     summary,
+    summary_at_moments,
     use_style,
 )
 from fedlab_lite.plots.sweeps import DATA, NETWORKS, by_column, division, federation, sweep_curves

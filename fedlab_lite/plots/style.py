@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from fedlab_lite.data import describe
-from fedlab_lite.engine import History, describe_machine
-from fedlab_lite.runs import Settings, metric_at
+from fedlab_lite.engine import MOMENTS, History, describe_machine
+from fedlab_lite.runs import Settings, metric_at, moment_of
 from fedlab_lite.util import InputError
 
 # has models and variants as well
@@ -242,9 +242,15 @@ def both_moments(run: History) -> dict[str, np.ndarray]:
 
     Seeds and moments that were not judged are left out. Where a run has one moment only, both have its numbers.
     """
-    metrics = {moment: metric_at(run, run.headline, moment) for moment in ("mixed", "trained")}
+    metrics = {moment: metric_at(run, run.headline, moment) for moment in MOMENTS}
     judged = {moment: (metric, run.has(metric)) for moment, metric in metrics.items()}
     return {m: 100 * run.final(metric)[has].astype(float) for m, (metric, has) in judged.items() if has.any()}
+
+
+def summary_at_moments(histories: Mapping[str, History]) -> dict[str, dict[str, float | int | None]]:
+    """The `spread` over seeds at '<run>/mixed' and '<run>/trained', of runs that are judged at both moments."""
+    both = {name: both_moments(run) for name, run in histories.items() if moment_of(run)}
+    return {f"{name}/{moment}": spread(values) for name, found in both.items() for moment, values in found.items()}
 
 
 def accuracy_and_gap(histories: Mapping[str, History]) -> dict[str, dict[str, float | int | None]]:

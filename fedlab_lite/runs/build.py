@@ -53,7 +53,7 @@ def metric_at(history: History, metric: str, moment: str) -> str:
     Args:
       moment: 'mixed' or 'trained'; '': the run's own.
     """
-    return metric if moment_of(history) in ("", moment) or not moment else f"{metric}_{moment}"
+    return metric if not moment or moment_of(history) in ("", moment) else f"{metric}_{moment}"
 
 
 def build_problem(settings: Settings, data: Federated | None = None) -> Problem:

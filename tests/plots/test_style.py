@@ -92,6 +92,25 @@ def test_accuracy_and_gap_are_of_the_last_tenth_but_of_ten_rounds_at_least():
     assert metrics["long/trained"] == {"mean": pytest.approx(25 * long[0, 181:].mean()), "std": None, "n": 1}
 
 
+def test_accuracies_at_both_moments_are_of_the_seeds_that_were_judged_then():
+    values, lacking = np.full((2, 3), 0.5), np.array([[0.25] * 3, [np.nan] * 3])
+    runs = {name: history(values, algorithm=name) for name in ("fedrep", "local")}
+    runs["fedrep"] = replace(runs["fedrep"], metrics=runs["fedrep"].metrics | {"accuracy_trained": lacking})
+    assert {m: v.tolist() for m, v in style.both_moments(runs["fedrep"]).items()} == {
+        "mixed": [50, 50],
+        "trained": [25],
+    }
+    assert {m: v.tolist() for m, v in style.both_moments(runs["local"]).items()} == {
+        "mixed": [50, 50],
+        "trained": [50, 50],
+    }
+    assert style.summary_at_moments(runs) == {
+        "fedrep/mixed": {"mean": 50, "std": 0, "n": 2},
+        "fedrep/trained": {"mean": 25, "std": None, "n": 1},
+    }
+    assert style.summary({"fedrep": runs["fedrep"]}, "accuracy_trained")["fedrep"]["n"] == 1
+
+
 def test_comparison_shows_gap_and_verdict():
     table = style.comparison(
         [{"name": "a", "ours": 1.25, "published": 1.0, "holds": True}, {"name": "b", "ours": 2.0, "holds": False}]

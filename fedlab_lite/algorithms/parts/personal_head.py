@@ -57,8 +57,7 @@ def body_round(algorithm: Any, problem: Problem, state: dict, at: RoundContext) 
     changes, new = algorithm.for_cohort(problem, algorithm.client_update, at, own, shared=(theta,))
     change = problem.uplink(at, changes)
     theta, server = server_step(algorithm, problem, at, state, theta, change)
-    own = {name: problem.put(state[name], at, rows) for name, rows in new.items()}
-    return state | server | {"theta": problem.model.project(theta)} | own
+    return state | server | {"theta": problem.model.project(theta)} | problem.put_all(state, at, new)
 
 
 def alternate(
