@@ -276,6 +276,7 @@ def recorded(item, preset, **changes):
         "comparisons": {},
         "readings": {},
         "also": {},
+        "rivals": [],
         "reason": "it learns, by 12 points",
         "preset": preset,
         "data_source": "made by a test",

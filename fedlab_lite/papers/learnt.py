@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping
 
 from fedlab_lite.engine import History
 from fedlab_lite.papers import errors, statistics
-from fedlab_lite.papers.names import plain_name
+from fedlab_lite.papers.names import plain_key
 
 CLEARLY = 0.02  # share above the majority baseline; a number of standard errors is also required
 LEARNT_ERRORS = 3  # standard errors above the majority baseline
@@ -19,7 +19,7 @@ def trained(histories: Mapping[str, History], unlearnt: Collection[str] = ()) ->
     """
     found = []
     for key, run in histories.items():
-        name = plain_name(key)
+        name = plain_key(key)
         if run.num_rounds < 1 or not run.seeds:
             found.append(f"{name} was not trained ({run.num_rounds} rounds, {len(run.seeds)} seeds)")
         elif any(run.diverged) or not statistics.finite(run.values(run.headline)):

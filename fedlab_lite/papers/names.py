@@ -37,6 +37,7 @@ METRICS = {
     **{"largest_increase": "largest increase", "resnet_to_deq_1": "ResNet to the level of the DEQ"},
     **{"to_accuracy": "to an accuracy", "fedreco_vr": "FedReCo, variance reduction", "one_step": "one step"},
     **{"fixed_point": "fixed point", "mb": "MB", "kl": "KL divergence"},
+    **{"gain_0.25": "derivative gain 0.25", "gain_0.5": "derivative gain 0.5"},
     **{"shared_samples": "shared samples", "gamma_1": "Γ₁", "gamma_2": "Γ₂", "gamma_3": "Γ₃"},
     **{"accuracy_difference": "DEQ-MLP's accuracy minus MLP's (points)"},
 }
@@ -70,6 +71,21 @@ def plain_key(key: str) -> str:
     *others, last = key.split("/")
     run, comma, rest = last.partition(", ")
     return f"{RUNS.get(run) or plain_name(run)}{comma}{plain_name(rest)} ({', '.join(map(plain_name, others))})"
+
+
+def versus(left: str, right: str) -> str:
+    """Two runs in display names; a column that both share is said once.
+
+    >>> versus("motion_ring_0.3/deprl", "motion_ring_0.3/dpsgd")
+    'DePRL against D-PSGD (motion, ring, 0.3)'
+    >>> versus("motion, τ = 5/local", "motion, τ = 1/local")
+    'Local (motion, τ = 5) against Local (motion, τ = 1)'
+    """
+    left_column, _, left_run = left.rpartition("/")
+    right_column, _, right_run = right.rpartition("/")
+    if left_column and left_column == right_column:
+        return f"{plain_name(left_run)} against {plain_name(right_run)} ({plain_name(left_column)})"
+    return f"{plain_key(left)} against {plain_key(right)}"
 
 
 def _named(key: str) -> str:

@@ -1,6 +1,7 @@
 """`Verdict`, and the one rule that makes it from comparisons; `papers.verdicts` makes the comparisons."""
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -9,6 +10,11 @@ from fedlab_lite.papers.statistics import Comparison, holm
 from fedlab_lite.util.text import markdown
 
 OUTCOMES = ("agrees", "differs", "undecided", "misprint")
+SAID = {  # of one reading, and of several; 'undecided' is said of both
+    "agrees": ("agrees", "agree"),
+    "differs": ("differs", "differ"),
+    "misprint": ("finds a misprint", "find a misprint"),
+}
 WORDS = 40  # the most words of a reason
 FACTS = 3  # the most counted numbers in one
 
@@ -64,11 +70,15 @@ def decide(
     elif outcome == "undecided" and not told.obstacle and math.isfinite(seen):
         few = f", too few {told.each}s to decide" if told.margin else ", the same throughout"
         words += f", not beyond doubt (visible: {told.number(seen).lstrip('+')})" if seen else few
-    holding = sum(known and each.holds for each, known in zip(found, sure, strict=True))
+    holds = [known and each.holds for each, known in zip(found, sure, strict=True)]
+    counted = [yes for each, yes in zip(found, holds, strict=True) if each.counted]
+    counted = counted if len(counted) < len(found) else []  # it says nothing of what is measured, so it stands apart
+    n, total = sum(holds) - sum(counted), len(found) - len(counted)
     if outcome == "undecided":  # what is decided is as claimed
-        count = f"{holding} of {len(found)} decided" + (f" as {like}" if holding else "")
+        count = f"{n} of {total} decided" + (f" as {like}" if n else "")
     else:
-        count = f"{holding} of {len(found)} as {like}" + (f", {len(unsure)} open" if unsure else "")
+        count = f"{n} of {total} as {like}" + (f", {len(unsure)} open" if unsure else "")
+    count += f", {sum(counted)} of {len(counted)} counted" if counted else ""
     clauses = [words, count, cause if outcome == "differs" else ""]
     return Verdict(outcome, shortened("; ".join(filter(None, clauses))), **about)
 
@@ -128,7 +138,9 @@ def given(premise: Verdict, verdict: Verdict) -> Verdict:
     """Return the verdict if its premise agrees; otherwise undecided."""
     if premise.outcome == "agrees":
         return verdict
-    return Verdict("undecided", shortened(f"says nothing without its premise: {premise.reason}"))
+    unmet, n = premise.reason.partition("; ")[0], len(verdict.comparisons)
+    count = f"; 0 of {n} decided" if n else ""
+    return Verdict("undecided", shortened(f"says nothing, as its premise is not met: {unmet}{count}"))
 
 
 def kindest(readings: Mapping[str, Verdict]) -> Verdict:
@@ -136,9 +148,10 @@ def kindest(readings: Mapping[str, Verdict]) -> Verdict:
 
     The more readings are tried, the more likely one of them agrees by chance. So a comparison is as claimed only if its
     p value lies below `LEVEL` over the number of readings. Of two readings that agree, the one with more comparisons is
-    told. Of others with the same outcome it is the one with the larger share of comparisons as claimed. If that is
-    equal, it is the one whose worst comparison is best. A reading of one seed, or of one partition, comes last if it
-    points further against the claim than one that differs. So does a reading whose method learns nothing.
+    told. Of others with the same outcome it is the one that lacks fewer of its numbers, then the one with fewer numbers
+    of one seed. Then the one with the larger share of comparisons as claimed is told, then the one whose worst
+    comparison is best. A reading of one seed, or of one partition, comes last if it points further against the claim
+    than one that differs. So does a reading that was not run, or whose method learns nothing.
 
     Args:
       readings: what was tried -> its verdict: "words", "reference code", "proof", ...
@@ -146,7 +159,7 @@ def kindest(readings: Mapping[str, Verdict]) -> Verdict:
     >>> no, yes = (decide([Comparison("rows", 0.0, fact=fact)]) for fact in (False, True))
     >>> found = kindest({"words": no, "reference code": yes})
     >>> found.outcome, found.reason
-    ('agrees', 'rows; 1 of 1 as claimed; read as reference code (1 of 2 readings)')
+    ('agrees', 'rows; 1 of 1 as claimed; read as reference code (1 of 2 readings agrees, 1 differs)')
     """
     if not readings:
         return Verdict("undecided", "no reading was tried")
@@ -158,19 +171,42 @@ def kindest(readings: Mapping[str, Verdict]) -> Verdict:
         measured = [each for each in found.comparisons if each.fact is None]
         unknown = any(each.one_partition or not math.isfinite(each.error) for each in measured)
         worst = _worst(found)
-        idle = any(not each.learnt for each in found.comparisons)
+        idle = not found.comparisons or any(not each.learnt for each in found.comparisons)
         last = found.outcome == "undecided" and (idle or (unknown and worst < least))
         merit = len(found.comparisons) if found.outcome == "agrees" else _as_claimed(found)
-        return order.index("" if last else found.outcome), -merit, -worst if worst < math.inf else worst
+        lacking = _share(math.isnan(each.difference) for each in measured)
+        single = _share(math.isnan(each.error) and each.chance is None for each in measured)
+        margin = -worst if worst < math.inf else worst
+        return order.index("" if last else found.outcome), lacking, single, -merit, margin
 
     name, best = min(readings.items(), key=lambda each: place(each[1]))
     if len(readings) == 1:
         return replace(best, readings=readings, read_as=name)
-    alike = sum(each.outcome == best.outcome for each in readings.values())
-    count = f"{alike} of {len(readings)} readings"
-    full = f"{best.reason}; read as {name} ({count})"
-    reason = full if len(full.split()) <= WORDS else f"{best.reason}; {count}"
+    outcomes = [each.outcome for each in readings.values()]
+    count, same = _outcomes(outcomes, best.outcome), outcomes.count(best.outcome)
+    ways = [f"read as {name} ({count})", count, f"{same} of {len(outcomes)} readings alike"]
+    if same == len(outcomes):
+        ways.insert(1, f"read as {name}, of {same} readings")
+    reasons = [f"{best.reason}; {way}" for way in ways]
+    reason = next((each for each in reasons if len(each.split()) <= WORDS), reasons[-1])
     return replace(best, reason=shortened(reason), readings=readings, read_as=name)
+
+
+def _outcomes(outcomes: list[str], told: str) -> str:
+    """How readings came out, in words.
+
+    >>> _outcomes(["agrees", "undecided", "agrees"], "agrees")
+    '2 of 3 readings agree, 1 undecided'
+    """
+    counts = Counter(outcomes)
+    words = {each: SAID.get(each, (each, each))[n > 1] for each, n in counts.items()}
+    rest = [f"{n} {words[each]}" for each, n in counts.items() if each != told]
+    return ", ".join([f"{counts[told]} of {len(outcomes)} readings {words[told]}", *rest])
+
+
+def _share(flags: Iterable[bool]) -> float:
+    found = list(flags)
+    return sum(found) / max(len(found), 1)
 
 
 def _worst(found: Verdict) -> float:

@@ -44,9 +44,24 @@ class Item(NamedTuple):
 
 @cache
 def load(paper: str) -> dict[str, Any]:
-    """A paper's file with its grids and shared settings written out. Raises `InputError` for an unknown paper."""
+    """A paper's file with its grids and shared settings written out.
+
+    Raises `InputError` for an unknown paper, and for an item whose claim is not quoted with its place.
+    """
     choose("paper", paper, ALL)
-    return expand(tomllib.loads((Path(__file__).parent / f"{paper}.toml").read_text(encoding="utf-8")))
+    content = expand(tomllib.loads((Path(__file__).parent / f"{paper}.toml").read_text(encoding="utf-8")))
+    if paper != COURSE:
+        check_claims(paper, content["items"])
+    return content
+
+
+def check_claims(paper: str, of: Mapping[str, Mapping]) -> None:
+    """Raise `InputError` for an item of a paper without a claim, its quotation or its place."""
+    for stem, about in of.items():
+        for key in ("claim", "quote", "where"):
+            if not about.get(key):
+                advice = "give a claim, quote the paper's sentence, and say where it is"
+                raise InputError(f"{paper}/{stem} has no `{key}`; {advice}")
 
 
 def items(pattern: str = "*", of: Sequence[str] = PAPERS) -> list[Item]:

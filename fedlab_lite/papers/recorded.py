@@ -13,11 +13,11 @@ _FORM: dict[str, Any] = {
     **dict.fromkeys(("paper", "item", "claim", "quote", "where", "preset", "scope", "outcome", "word", "reason"), str),
     **{"data_source": str, "notebook_hash": str | None, "readings": _SAID, "also": _SAID, "comparisons": {"": dict}},
     **{"metrics": {"": {"mean": NUMBER, "std": NUMBER, "n": int}}, "constant_answer": {"": NUMBER}},
-    **{"shown": [str], "departures": [str], "seeds": [int], "parameters": {"": ANY}},
+    **{"shown": [str], "departures": [str], "rivals": [str], "seeds": [int], "parameters": {"": ANY}},
     **{"published": [{"name": str, "value": ANY, "where": str}], "distance": {"": {"here": list, "paper": list}}},
     **{"provenance": {"device": str, "seconds": NUMBER, "versions": dict, "package_version": str}},
 }
-_MAY: dict[str, Any] = {"rivals": [str], "runs": [str], "changed": {"": ANY}, "stale": bool}
+_MAY: dict[str, Any] = {"runs": [str], "changed": {"": ANY}, "stale": bool}
 
 
 def read_result(file: Path) -> dict[str, Any] | None:

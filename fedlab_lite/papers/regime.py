@@ -3,7 +3,8 @@
 Where they do not, the data or their size are another regime, and a comparison of two methods there says little of the
 paper. Each item is held against its own printed table, and against those that the paper's TOML names as `rivals`. Of a
 table, the columns of the same data count, or of those that the data stand for. Where some of these have the same
-partition, the others do not count. Runs of one data set that is divided in two ways are checked apart.
+partition, the others do not count. Runs of one data set that is divided in two ways, or among other numbers of
+clients, are checked apart.
 """
 
 import itertools
@@ -27,8 +28,20 @@ from fedlab_lite.util import files
 APART = 5.0  # points; rivals this far apart in print should come out in the same order here
 SIDES = {"fedavg", "local"}  # clients gain from one common model where the former is ahead
 OTHERWISE = "rivals are in another order than in print"
-Division = tuple[str, str]  # a data set and its partition
-Accuracies = dict[Division, dict[str, dict[str, tuple[float, float]]]]  # method -> column -> percent and its error
+
+
+class Federation(NamedTuple):
+    """A data set, how it is divided in words, and among how many clients."""
+
+    data: str
+    partition: str
+    clients: int
+
+    def __str__(self) -> str:
+        return f"{plain_name(self.data)} ({self.partition}, {self.clients} clients)"
+
+
+Accuracies = dict[Federation, dict[str, dict[str, tuple[float, float]]]]  # method -> column -> percent and its error
 
 
 class Order(NamedTuple):
@@ -40,7 +53,7 @@ class Order(NamedTuple):
     short: str = ""  # the same as a clause of a reason
 
 
-Found = dict[Division, Order]
+Found = dict[Federation, Order]
 
 
 def order(
@@ -59,12 +72,18 @@ def order(
     found = checked(item, here, printed, moment)
     for table in tables_of_rivals(item):
         for each in (here, of_result(table, preset, moment)):
-            for key, other in checked(table, each, presets.published(*table), moment).items():
-                if key in found:
+            others = checked(table, each, presets.published(*table), moment)
+            for key in found:
+                for other in like(key, others):
                     own = found[key]
                     most = min(own, other, key=lambda each: (-each.pairs, each.right))
                     found[key] = (own if own.said else other)._replace(pairs=most.pairs, right=most.right)
     return found
+
+
+def like(key: Federation, found: Found) -> list[Order]:
+    """What was found of this federation; if nothing, of those with the same data and partition."""
+    return [found[key]] if key in found else [each for other, each in found.items() if other[:2] == key[:2]]
 
 
 def tables_of_rivals(item: Item) -> list[Item]:
@@ -84,10 +103,10 @@ def in_words(
         return []
     moment = next((each.moment for each in comparisons if each.moment), "")
     found, right = order(item, preset, histories, printed, moment), {}
-    wrong = {data for (data, _), each in found.items() if each.said}
-    for (data, partition), each in found.items():
+    wrong = {key.data for key, each in found.items() if each.said}
+    for key, each in found.items():
         if not each.said:
-            name = f"{plain_name(data)} ({partition})" if data in wrong else plain_name(data)
+            name = str(key) if key.data in wrong else plain_name(key.data)
             before = right.get(name, (0, 0))
             right[name] = before[0] + each.right, before[1] + each.pairs
     counted = []
@@ -102,9 +121,9 @@ def checked(item: Item, here: Accuracies, printed: Iterable[Mapping], moment: st
     """As `order`, for the printed table of one item."""
     every, found = by_method(printed), {}
     own, when = item.paper.removeprefix("fl_"), f" {MOMENTS[moment]}" if moment else ""
-    for (data, partition), methods in here.items():
+    for key, methods in here.items():
         pairs, right, most, said, short = 0, 0, 0.0, "", ""
-        columns = columns_on(item, {column for values in every.values() for column in values}, data, partition)
+        columns = columns_on(item, {column for values in every.values() for column in values}, key.data, key.partition)
         table = {m: {each: (row[each], 0.0) for each in columns if each in row} for m, row in every.items()}
         rivals = [method for method in table if method in methods and not method.startswith(own)]
         for better, worse in itertools.permutations(rivals, 2):
@@ -118,10 +137,10 @@ def checked(item: Item, here: Accuracies, printed: Iterable[Mapping], moment: st
                 most = behind
                 points = format(max(behind, 0.1), ".0f" if behind >= 0.95 else ".1f")
                 words = f"{points} point{'s' * (points != '1')} behind {plain_name(worse)}"
-                pair = f"on {plain_name(data)} ({partition}){when} {plain_name(better)} is {words}"
+                pair = f"on {key}{when} {plain_name(better)} is {words}"
                 said = f"{OTHERWISE}: {pair}, where {presets.title(item)[0]} prints it {np.mean(gaps):.0f} ahead"
                 short = f"rivals are in another order (in print {plain_name(better)} above {plain_name(worse)})"
-        found[data, partition] = Order(pairs, right, said, short)
+        found[key] = Order(pairs, right, said, short)
     return found
 
 
@@ -144,16 +163,21 @@ def columns_on(item: Item, columns: Iterable[str], data: str, partition: str = "
     return [column for column in found if known.get(column) == (wanted, partition)] or found
 
 
+def federation(run: Settings) -> Federation:
+    """The federation of a run."""
+    return Federation(run.dataset, division(run), run.num_clients)
+
+
 def stands_for(item: Item, data: str) -> str:
     """The paper's data set in whose place these data are; the same if they are the paper's own."""
     return presets.load(item.paper).get("stands_for", {}).get(data, data)
 
 
 def about_runs(runs: Sequence[History]) -> dict[str, Any]:
-    """Data, partition, rounds, whether seeds share it, and whether algorithms differ, of the runs of a comparison."""
+    """Federation, rounds, whether seeds share a partition, and whether algorithms differ, of a comparison's runs."""
     settings = [run.settings for run in runs if run.settings]
-    parts = {"data": {each.dataset for each in settings}, "partition": {division(each) for each in settings}}
-    shared = {key: min(values) for key, values in parts.items() if len(values) == 1}
+    parts = {name: {getattr(federation(each), name) for each in settings} for name in Federation._fields}
+    shared = {name: min(values) for name, values in parts.items() if len(values) == 1}
     rivals = len({each.algorithm for each in settings}) > 1
     methods = tuple(each.algorithm for each in settings)
     rounds = min((run.num_rounds for run in runs), default=0)
@@ -199,7 +223,7 @@ def of_result(item: Item, preset: str, moment: str = "") -> Accuracies:
 
 def _add(here: Accuracies, name: str, run: Settings, mean: float, error: float) -> None:
     column, _, method = name.rpartition("/")
-    here.setdefault((run.dataset, division(run)), {}).setdefault(method, {})[column] = mean, error
+    here.setdefault(federation(run), {}).setdefault(method, {})[column] = mean, error
 
 
 def by_method(rows: Iterable[Mapping], kind: str = "accuracy") -> dict[str, dict[str, float]]:

@@ -177,7 +177,7 @@ def page(paper: str, found: Mapping[Item, Result]) -> str:
         lines += [f"## {where}: {what}", "", claim_of(item), "", f"{verdict_of(result)}.", ""]
         if result:
             lines += [f"![{where}]({item.stem}.png)", "", f"*{caption(item)}*", ""]
-            rivals = "; ".join(said.removeprefix(f"{regime.OTHERWISE}: ") for said in result.get("rivals", ()))
+            rivals = "; ".join(said.removeprefix(f"{regime.OTHERWISE}: ") for said in result["rivals"])
             lines += [*_beside(result), *([markdown(f"The order of rivals: {rivals}."), ""] if rivals else [])]
             lines += [*_numbers_table(result), *_distance(result), *_made(item, result)]
             same = sorted(title(each)[0] for items in shared if item in items for each in items - {item})

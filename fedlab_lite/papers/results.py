@@ -90,7 +90,7 @@ def save_figure(
         scope=close,
         distance=scope.distance(Item(paper, item), [run.settings for run in runs if run.settings]),
         rivals=regime.in_words(Item(paper, item), preset, histories or {}, printed, verdict.comparisons),
-        also={name: {"outcome": each.outcome, "reason": each.reason} for name, each in also.items()},
+        also=scope.told_of(also, preset),
         data_source=", ".join(sorted({run.data_source for run in runs})) if data_source is None else data_source,
         parameters=parameters or {},
         seeds=sorted({seed for run in runs for seed in run.seeds}) if seeds is None else seeds,
@@ -98,7 +98,7 @@ def save_figure(
         shown=shown,
         constant_answer={name: 100 * run.constant for name, run in (histories or {}).items()},
         published=printed if published is None else published,
-        departures=departures,
+        departures=[*departures, *_unlike_precision(histories or {})],
         provenance=_provenance(histories or {}),
     )
     names = sorted({name for run in runs for name in run_names(run) if store.find(name)})
@@ -125,14 +125,14 @@ def save_failure(item: Item, preset: str, parameters: Mapping[str, Any], error: 
 def _record(item: Item, preset: str, verdict: Verdict, **found: Any) -> dict[str, Any]:
     """The content of a result's JSON; fields without a value are empty."""
     nothing: dict[str, Any] = {"data_source": "", "parameters": {}, "seeds": [], "metrics": {}, "shown": []}
-    nothing |= {"constant_answer": {}, "published": [], "departures": [], "distance": {}, "also": {}}
+    nothing |= {"constant_answer": {}, "published": [], "departures": [], "rivals": [], "distance": {}, "also": {}}
     table, close = presets.item(*item), found.get("scope", "stand-in")
     about = {"paper": item.paper, "item": item.stem, "preset": preset, "scope": close}
     about |= {name: table.get(name, "") for name in ("claim", "quote", "where")}
-    about |= {"outcome": verdict.outcome, "reason": verdict.reason, "notebook_hash": notebook_hash(item)}
+    about |= {"outcome": verdict.outcome, "reason": scope.told(verdict, preset), "notebook_hash": notebook_hash(item)}
     about["word"] = scope.word(verdict.outcome, close, preset, verdict.readings)
     about["comparisons"] = scope.recorded(verdict)
-    about["readings"] = {name: {"outcome": r.outcome, "reason": r.reason} for name, r in verdict.readings.items()}
+    about["readings"] = scope.told_of(verdict.readings, preset)
     about |= {"changed": changed} if (changed := variants.changed()) else {}
     result = _plain(about | nothing | found | {"provenance": found.get("provenance") or _provenance({})})
     scope.check(result)
@@ -230,6 +230,12 @@ def _by_precision(histories: Mapping[str, History]) -> dict[str, list[str]]:
         for name, precision in ({column: min(runs.values())} if alike else runs).items():
             found.setdefault(precision, []).append(name)
     return found
+
+
+def _unlike_precision(histories: Mapping[str, History]) -> list[str]:
+    """A departure for a result whose runs differ in the precision of matrix products; else none."""
+    found = sorted(_by_precision(histories))
+    return [f"matrix products are {' in some runs and '.join(found)} in others"] if len(found) > 1 else []
 
 
 def _keep_runs(folder: Path, names: Sequence[str]) -> None:

@@ -11,6 +11,7 @@ Scope and distance are computed from the settings of the runs and of the preset 
 it says nothing of the paper.
 """
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from functools import cache
@@ -98,7 +99,7 @@ def scope_of(item: Item, verdict: Verdict, runs: Iterable[Settings]) -> str:
     """
     runs = list(runs)
     if not runs:
-        arithmetic = (each.fact is not None or each.each == "draw" for each in verdict.comparisons)
+        arithmetic = (each.counted or each.each == "draw" for each in verdict.comparisons)
         return "counted" if verdict.comparisons and all(arithmetic) else "stand-in"
     apart = distance(item, runs)
     if not apart:
@@ -162,8 +163,9 @@ def judge(
 
     def checked(each: Comparison) -> Comparison:
         left = longest.get(regime.stands_for(item, each.data), longest.get("", 0)) - each.rounds
-        found = rivals(each.moment).get((each.data, each.partition)) if each.rivals else None
-        return each.barred(found.short if found else "").after(max(left, 0))
+        key = regime.Federation(each.data, each.partition, each.clients)
+        found = regime.like(key, rivals(each.moment)) if each.rivals else []
+        return each.barred(next((order.short for order in found if order.short), "")).after(max(left, 0))
 
     def after(found: Verdict, check: Callable[[Verdict], Verdict] = lambda found: found) -> Verdict:
         if found.readings:
@@ -217,6 +219,22 @@ def _row(name: str, method: str, rows: Mapping) -> str:
     """The printed row of a run: that of its name, or of its algorithm where it is named after it; '': none."""
     named_after = bool(method) and name.startswith((method, look(method)["label"]))
     return name if name in rows else method if named_after else ""
+
+
+def told(verdict: Verdict, preset: str) -> str:
+    """The reason; at `quick`, which says nothing of the paper, without the words "as claimed" and "as printed".
+
+    >>> told(Verdict("agrees", "rows 3; 2 of 2 as claimed"), "quick")
+    'rows 3; 2 of 2 hold here'
+    """
+    return (
+        re.sub(r"(\d)( decided)? as [a-z]+", r"\1 hold here", verdict.reason) if preset == "quick" else verdict.reason
+    )
+
+
+def told_of(verdicts: Mapping[str, Verdict], preset: str) -> dict[str, dict[str, str]]:
+    """The outcome and the reason of each verdict, for a result's JSON."""
+    return {name: {"outcome": each.outcome, "reason": told(each, preset)} for name, each in verdicts.items()}
 
 
 def recorded(verdict: Verdict) -> dict[str, Any]:

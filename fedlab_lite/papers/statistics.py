@@ -53,6 +53,7 @@ class Comparison:
     methods: tuple[str, ...] = ()  # their algorithms
     data: str = ""  # the data set
     partition: str = ""  # of the data, in words
+    clients: int = 0  # among which they are divided
     rivals: bool = False  # whether two algorithms are compared
     metric: str = ""  # in which these are compared
     moment: str = ""  # of a round, at which these were judged: 'mixed' or 'trained'; '': at no such moment
@@ -72,6 +73,11 @@ class Comparison:
     @property
     def holds(self) -> bool:
         return self.margin > 0 if self.fact is None else self.fact
+
+    @property
+    def counted(self) -> bool:
+        """Whether it is a fact that nothing was trained for."""
+        return self.fact is not None and self.each != "run"
 
     @property
     def p(self) -> float:

@@ -23,7 +23,7 @@ import numpy as np
 from fedlab_lite.engine import History
 from fedlab_lite.papers import errors, regime, statistics
 from fedlab_lite.papers.learnt import trained
-from fedlab_lite.papers.names import MOMENTS, plain_name
+from fedlab_lite.papers.names import MOMENTS, plain_key, plain_name, versus
 from fedlab_lite.papers.outcome import Verdict, decide, given, kindest, shortened, together
 from fedlab_lite.papers.statistics import Comparison
 from fedlab_lite.runs import metric_at, moment_of
@@ -34,7 +34,14 @@ WHOLE = ("rounds", "epochs")  # units of numbers that are counted
 __all__ = ("change", "compare", "derived", "given", "kindest", "observed", "settled", "table", "together", "trained")
 
 
-def derived(facts: Mapping[str, tuple], cause: str = "", like: str = "printed", *, misprint: bool = False) -> Verdict:
+def derived(
+    facts: Mapping[str, tuple],
+    cause: str = "",
+    like: str = "printed",
+    *,
+    misprint: bool = False,
+    of_training: bool = False,
+) -> Verdict:
     """The verdict on counted or derived numbers.
 
     Args:
@@ -42,6 +49,7 @@ def derived(facts: Mapping[str, tuple], cause: str = "", like: str = "printed", 
       cause: why some differ, if that is known; it is added to the sentence.
       like: the word to use in place of "printed" where the paper prints nothing, such as "expected".
       misprint: whether what differs contradicts the paper's own text, so that no number of ours is needed.
+      of_training: whether the numbers come from training in the notebook's own cells, so that they are not counted.
 
     >>> derived({"rows": (3, True), "total": (2.5, False)}, "the rows add up to 3", misprint=True).reason
     'total 2.5; 1 of 2 as printed; the rows add up to 3'
@@ -49,7 +57,8 @@ def derived(facts: Mapping[str, tuple], cause: str = "", like: str = "printed", 
     told = []
     for name, (value, holds) in facts.items():
         wrong = "" if statistics.finite(value) else f"{name} is not a number"
-        told.append(Comparison(f"{plain_name(name)} {_show(value)}", math.nan, fact=bool(holds), obstacle=wrong))
+        about = {"fact": bool(holds), "obstacle": wrong, "each": "run" if of_training else "seed"}
+        told.append(Comparison(f"{plain_name(name)} {_show(value)}", math.nan, **about))
     if not told:
         return Verdict("undecided", shortened(f"nothing was counted{f'; {cause}' if cause else ''}"))
     found = decide(told, like=like, cause=cause)
@@ -163,7 +172,7 @@ def compare(
       cause: the reason for a difference, if it is known; it is added to the sentence.
     """
     others, unlearnt = ([each] if isinstance(each, str) else list(each) for each in (right, unlearnt))
-    missing = [plain_name(name) for name in (left, *others) if name not in histories]
+    missing = [plain_key(name) for name in (left, *others) if name not in histories]
     if missing or not others:
         return Verdict("undecided", f"{', '.join(missing) or 'nothing to compare with'} did not run")
     pairs = [_pair(histories, (left, other), metric, by, higher, last, moment, unlearnt) for other in others]
@@ -187,7 +196,7 @@ def _pair(histories, names, metric, by, higher, last, moment, unlearnt) -> Compa
     common = [seed for seed in common if all(has[seed] for has in judged)] or common
     first, second = (trained({label: run}, unlearnt) for label, run in zip(names, runs, strict=True))
     about["learnt"], obstacles = not first, [*first, *second, obstacle]
-    obstacles += [f"{plain_name(names[0])} and {plain_name(names[1])} have no seed in common"] * (not common)
+    obstacles += [f"{plain_key(names[0])} and {plain_key(names[1])} have no seed in common"] * (not common)
     if reason := next(filter(None, obstacles), ""):
         return Comparison(name, math.nan, obstacle=reason, **about)
     runs = [run.with_seeds(common) for run in runs]
@@ -206,29 +215,16 @@ def _at_one_moment(names, runs, metric, moment) -> tuple[list[str], str, str]:
     """The metric of each run at this moment, the moment ('': neither run mixes), and the reasons why runs have none."""
     moments = [moment_of(run) for run in runs]  # '': no mixing, so there is one moment only
     if moment is None and "" not in moments and moments[0] != moments[1]:
-        said = (f"{plain_name(name)} {MOMENTS[each]}" for name, each in zip(names, moments, strict=True))
+        said = (f"{plain_key(name)} {MOMENTS[each]}" for name, each in zip(names, moments, strict=True))
         return [metric, metric], "", f"judged at unlike moments: {', '.join(said)}"
     at = moment or moments[0] or moments[1]
     found = [metric_at(run, metric, at) for run in runs]
     absent = [
-        f"{plain_name(each)} of {plain_name(name)} was not measured"
+        f"{plain_name(each)} of {plain_key(name)} was not measured"
         for name, run, each in zip(names, runs, found, strict=True)
         if each not in run.metrics
     ]
     return found, at, "; ".join(absent)
-
-
-def versus(left: str, right: str) -> str:
-    """Two runs in display names, where they differ; what they share is said once.
-
-    >>> versus("motion_ring_0.3/deprl", "motion_ring_0.3/dpsgd")
-    'DePRL against D-PSGD (motion, ring, 0.3)'
-    """
-    left_column, _, left_run = left.rpartition("/")
-    right_column, _, right_run = right.rpartition("/")
-    if left_column and left_column == right_column:
-        return f"{plain_name(left_run)} against {plain_name(right_run)} ({plain_name(left_column)})"
-    return f"{plain_name(left)} against {plain_name(right)}"
 
 
 def change(run: History, metric: str | None = None, share: float = 0.2) -> np.ndarray:

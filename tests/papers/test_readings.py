@@ -1,5 +1,8 @@
 """The kindest of several readings of a paper: which one is told, and at which bar."""
 
+import math
+from dataclasses import replace
+
 from helpers import made
 
 from fedlab_lite.papers.outcome import decide, kindest
@@ -24,8 +27,29 @@ def test_of_two_readings_that_are_alike_the_one_whose_worst_comparison_is_better
     )
     readings = {"far": decide(far), "not run": decide([]), "near": decide(near)}
     told = kindest(readings)
-    assert told.reason.endswith(f"read as {told.read_as} (3 of 3 readings)")
+    assert told.reason.endswith(f"read as {told.read_as} (3 of 3 readings undecided)")
     assert told.read_as == "near"
+
+
+def test_a_reading_that_lacks_numbers_or_has_one_seed_is_not_told_before_a_whole_one():
+    """Else the fewer numbers a reading had, the kinder it would be."""
+    measured = decide([Comparison("a", -3.0, parts=((2.0, 2.0),), n=3), Comparison("b", 1.0, parts=((2.0, 2.0),), n=3)])
+    absent = decide([replace(measured.comparisons[0], difference=math.nan, obstacle="a did not run")])
+    one_seed = observed("a", [2.0])
+    for kept in ({"absent": absent}, {"one seed": one_seed}, {"absent": absent, "one seed": one_seed}):
+        assert kindest(kept | {"whole": measured}).read_as == "whole"
+    assert kindest({"absent": absent, "one seed": one_seed}).read_as == "one seed"
+    differs = decide([Comparison("a", -9.0, parts=((0.1, 9.0),), n=3)])
+    assert kindest({"no run": decide([]), "differs": differs}).outcome == "differs"
+    assert kindest({"lacks one": absent, "differs": differs}).outcome == "undecided"
+
+
+def test_what_is_counted_is_not_counted_as_measured():
+    size = Comparison("half the size", math.nan, fact=True)
+    for gap, said in ((-9.0, "0 of 1 as claimed, 1 of 1 counted"), (0.1, "0 of 1 decided, 1 of 1 counted")):
+        found = decide([Comparison("a", gap, parts=((1.0, 9.0),), n=3), size])
+        assert found.reason.endswith(said)
+    assert decide([size]).reason == "half the size; 1 of 1 as claimed"
 
 
 def test_of_readings_that_agree_the_one_with_more_comparisons_is_told():

@@ -14,8 +14,8 @@ from fedlab_lite.papers.statistics import Comparison
 
 TABLE = Item("deprl", "tab01_accuracy")
 SURE = {"parts": ((0.1, 50.0),), "n": 3, "unit": "points", "metric": "accuracy", "rivals": True}
-SURE |= {"data": "motion", "partition": "Dirichlet 0.3"}
-MOTION = "motion", "Dirichlet 0.3"
+SURE |= {"data": "motion", "partition": "Dirichlet 0.3", "clients": 20}
+MOTION = "motion", "Dirichlet 0.3", 20
 PRINTED = [
     {"name": f"{column}/{method}", "value": value, "where": "Table 1 (accuracy)"}
     for column in ("harbox_ring_0.3", "harbox_ring_0.5")
@@ -25,8 +25,8 @@ ELSEWHERE = [
     {"name": f"cifar10_ring_0.3/{m}", "value": v, "where": "Table 1 (accuracy)"}
     for m, v in (("fedavg", 90.0), ("fedrep", 10.0))
 ]
-SAID = "rivals are in another order than in print: on motion (Dirichlet 0.3) FedRep is 30 points behind FedAvg, "
-SAID += "where Table 1 prints it 20 ahead"
+SAID = "rivals are in another order than in print: on motion (Dirichlet 0.3, 20 clients) FedRep is 30 points "
+SAID += "behind FedAvg, where Table 1 prints it 20 ahead"
 
 
 @pytest.fixture(autouse=True)
@@ -61,7 +61,7 @@ def test_the_order_is_that_of_the_columns_of_the_same_data():
     assert checked(runs, PRINTED + ELSEWHERE) == {MOTION: (1, SAID)}
     assert checked(runs, ELSEWHERE) == {MOTION: (0, "")}
     others = {name: motion(run.final()[0], dataset="cifar10") for name, run in runs.items()}
-    assert checked(others, PRINTED + ELSEWHERE) == {("cifar10", "Dirichlet 0.3"): (1, "")}
+    assert checked(others, PRINTED + ELSEWHERE) == {("cifar10", "Dirichlet 0.3", 20): (1, "")}
 
 
 def test_one_data_set_that_is_divided_in_two_ways_is_checked_apart():
@@ -70,11 +70,30 @@ def test_one_data_set_that_is_divided_in_two_ways_is_checked_apart():
     runs = {f"{name}/fedavg": motion(0.9 if name == "two" else 0.5, **kind) for name, kind in kinds.items()}
     runs |= {f"{name}/{method}": motion(0.6, **kind) for name, kind in kinds.items() for method in ("fedrep", "deprl")}
     said = SAID.replace("Dirichlet 0.3", "2 classes each")
-    assert checked(runs, PRINTED) == {("motion", "2 classes each"): (1, said), MOTION: (1, "")}
+    assert checked(runs, PRINTED) == {("motion", "2 classes each", 20): (1, said), MOTION: (1, "")}
     lead = Comparison("a", 9.0, pair=("five/deprl", "five/fedrep"), **SURE)
     for partition, outcome in (("Dirichlet 0.3", "agrees"), ("2 classes each", "undecided")):
         found = decide([replace(lead, partition=partition)])
         assert scope.judge(TABLE, "laptop", found, runs, PRINTED, {})[0].outcome == outcome
+
+
+def test_one_data_set_among_other_numbers_of_clients_is_checked_apart(tmp_path):
+    """Of 20 clients the rivals are reversed, of 50 not. Numbers without a check of their own are held against all."""
+    ends = {20: 0.6, 50: 0.95}
+    runs = {f"{n}/fedavg": motion(0.9, num_clients=n) for n in ends}
+    runs |= {f"{n}/fedrep": motion(end, num_clients=n) for n, end in ends.items()}
+    assert checked(runs, PRINTED) == {MOTION: (1, SAID), (*MOTION[:2], 50): (1, "")}
+    lead = Comparison("a", 9.0, pair=("z/deprl", "z/fedrep"), **SURE)
+    for clients, outcome in ((20, "undecided"), (50, "agrees"), (0, "undecided")):  # 0: two numbers are compared
+        found = decide([replace(lead, clients=clients)])
+        assert scope.judge(TABLE, "laptop", found, runs, PRINTED, {})[0].outcome == outcome
+    item, known = Item("deprl", "fig09_num_workers"), {"std": 0.5, "n": 3}
+    ends = {"motion_ring_0.3/dispfl": 60.0, "motion_ring_0.3/dpsgd": 90.0}
+    table = {"preset": "laptop", "metrics": {name: known | {"mean": mean} for name, mean in ends.items()}}
+    (tmp_path / "deprl").mkdir()
+    (tmp_path / "deprl" / "tab01_accuracy.json").write_text(json.dumps(table))
+    here = regime.order(item, "laptop", {"z/dispfl": motion(0.6, num_clients=77)}, [])
+    assert "DisPFL is 30 points behind D-PSGD" in here["motion", "Dirichlet 0.3", 77].said
 
 
 def test_the_print_of_the_same_partition_counts():
@@ -88,7 +107,7 @@ def test_the_print_of_the_same_partition_counts():
     runs = {"z/fedavg": motion(0.9), "z/fedrep": motion(0.6)}
     assert checked(runs, printed) == {MOTION: (0, "")}
     other = {name: motion(run.final()[0], partition="iid") for name, run in runs.items()}  # not in print: all columns
-    assert checked(other, printed)["motion", "iid"][1].endswith(
+    assert checked(other, printed)["motion", "iid", 20][1].endswith(
         "30 points behind FedAvg, where Table 1 prints it 21 ahead"
     )
 
@@ -118,7 +137,7 @@ def test_rivals_are_put_in_order_at_the_moment_of_the_comparison():
     runs = {"z/dpsgd": judged("dpsgd", 0.9, 0.5), "z/dispfl": judged("dispfl", 0.6, 0.7)}
     printed = [row | {"name": row["name"].replace("fedavg", "dpsgd").replace("fedrep", "dispfl")} for row in PRINTED]
     said = [
-        SAID.replace("FedRep", "DisPFL").replace("FedAvg", "D-PSGD").replace("0.3)", f"0.3){when}")
+        SAID.replace("FedRep", "DisPFL").replace("FedAvg", "D-PSGD").replace("clients)", f"clients){when}")
         for when in ("", " after local training")
     ]
     regimes = [checked(runs, printed, moment)[MOTION] for moment in ("", "trained", "mixed")]
@@ -142,12 +161,12 @@ def test_data_on_which_the_table_of_rivals_has_another_order_are_another_regime(
     roles = {"dataset": "shakespeare", "partition": "natural"}
     runs = {"z/fedrep": shares(0.6, **roles), "z/fedeq": shares(0.5, **roles)}
     (said,) = [each.said for each in regime.order(item, "laptop", runs, []).values()]
-    assert "on Shakespeare (by role) FedAvg is 20 points behind Local, where Table III prints it 19" in said
-    assert plain(regime.order(item, "paper", runs, [])) == {("shakespeare", "by role"): (0, "")}
+    assert "on Shakespeare (by role, 50 clients) FedAvg is 20 points behind Local, where Table III prints it 19" in said
+    assert plain(regime.order(item, "paper", runs, [])) == {("shakespeare", "by role", 20): (0, "")}
     assert plain(regime.order(table, "laptop", runs, [])) == {
-        ("shakespeare", "by role"): (0, "")
+        ("shakespeare", "by role", 20): (0, "")
     }  # its own runs count, not its old result
-    about = SURE | {"data": "shakespeare", "partition": "by role"}
+    about = SURE | {"data": "shakespeare", "partition": "by role", "clients": 20}
     lead = Comparison("a", 9.0, asked=-20.0, pair=("z/fedeq", "z/fedrep"), **about)
     for each, outcome in ((lead, "undecided"), (replace(lead, rivals=False), "agrees")):
         assert scope.judge(item, "laptop", decide([each]), runs, [], {})[0].outcome == outcome
@@ -187,12 +206,13 @@ def test_the_tables_of_rivals_exist_and_print_accuracies():
 
 
 def test_where_one_division_of_a_data_set_is_wrong_the_others_are_named(monkeypatch):
-    found = {("motion", "iid"): Order(1, 0, "wrong"), ("motion", "Dirichlet 0.3"): Order(2, 2)}
-    found |= {("digits", "iid"): Order(1), ("digits", "Dirichlet 0.3"): Order(3, 2), ("glyphs", "iid"): Order(0)}
+    orders = {("motion", "iid"): Order(1, 0, "wrong"), ("motion", "Dirichlet 0.3"): Order(2, 2)}
+    orders |= {("digits", "iid"): Order(1), ("digits", "Dirichlet 0.3"): Order(3, 2), ("glyphs", "iid"): Order(0)}
+    found = {regime.Federation(*key, 10): each for key, each in orders.items()}
     monkeypatch.setattr(regime, "order", lambda *_: found)
     assert regime.in_words(TABLE, "laptop", {}, [], []) == [
         "wrong",
-        "motion (Dirichlet 0.3): 2 of 2 pairs of rivals in the paper's order",
+        "motion (Dirichlet 0.3, 10 clients): 2 of 2 pairs of rivals in the paper's order",
         "digits: 2 of 4 pairs of rivals in the paper's order, none is clearly reversed",
         "glyphs: no two rivals to check",
     ]

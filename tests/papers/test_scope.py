@@ -162,6 +162,15 @@ def test_every_claim_is_quoted_with_its_place():
         assert about["where"], item
 
 
+@pytest.mark.parametrize("key", ["claim", "quote", "where"])
+def test_a_claim_without_a_quotation_is_refused(key):
+    about = presets.item(*TABLE)
+    presets.check_claims("deprl", {"a": about})
+    for wrong in (about | {key: ""}, {name: value for name, value in about.items() if name != key}):
+        with pytest.raises(InputError, match=f"deprl/a has no `{key}`"):
+            presets.check_claims("deprl", {"a": wrong})
+
+
 def test_distances_are_values_that_json_has():
     for item in presets.items("deprl/*"):
         for each in scope.distance(item, presets.settings(*item, "laptop").values()).values():

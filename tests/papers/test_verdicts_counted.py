@@ -92,7 +92,7 @@ def test_a_premise_that_was_not_found():
         for premise in (NO, OPEN):
             found = given(premise, claim)
             assert found.outcome == "undecided"
-            assert found.reason.startswith("says nothing without its premise: x")
+            assert found.reason.startswith("says nothing, as its premise is not met: x: ")
 
 
 def test_together():
@@ -111,11 +111,11 @@ def test_together():
 def test_the_kindest_reading_is_the_verdict_and_all_are_beside_it():
     found = kindest({"words": NO, "reference code": YES, "proof": OPEN})
     assert found.outcome == "agrees"
-    assert found.reason.endswith("; read as reference code (1 of 3 readings)")
+    assert found.reason.endswith("; read as reference code (1 of 3 readings agrees, 1 differs, 1 undecided)")
     assert {name: each.outcome for name, each in found.readings.items()} == {
         "words": "differs",
         "reference code": "agrees",
         "proof": "undecided",
     }
-    assert kindest({"words": NO, "code": NO}).reason.endswith("(2 of 2 readings)")
+    assert kindest({"words": NO, "code": NO}).reason.endswith("(2 of 2 readings differ)")
     assert kindest({}).outcome == "undecided"
