@@ -227,9 +227,9 @@ def told(verdict: Verdict, preset: str) -> str:
     >>> told(Verdict("agrees", "rows 3; 2 of 2 as claimed"), "quick")
     'rows 3; 2 of 2 hold here'
     """
-    return (
-        re.sub(r"(\d)( decided)? as [a-z]+", r"\1 hold here", verdict.reason) if preset == "quick" else verdict.reason
-    )
+    if preset != "quick":
+        return verdict.reason
+    return re.sub(r"(\d)( decided)? as [a-z]+", r"\1 hold here", verdict.reason)
 
 
 def told_of(verdicts: Mapping[str, Verdict], preset: str) -> dict[str, dict[str, str]]:
