@@ -18,14 +18,13 @@ from typing import Any
 import numpy as np
 
 from fedlab_lite.engine import History
-from fedlab_lite.papers import presets, regime, scope, variants
+from fedlab_lite.papers import presets, provenance, regime, scope, variants
 from fedlab_lite.papers.first_cells import changes
 from fedlab_lite.papers.outcome import OUTCOMES, Verdict
 from fedlab_lite.papers.presets import Item
 from fedlab_lite.papers.recorded import read_result
 from fedlab_lite.runs import run_names, store
 from fedlab_lite.util import InputError, choose, files
-from fedlab_lite.util.jax_setup import describe_machine, joined
 from fedlab_lite.util.progress import switched_on
 from fedlab_lite.util.text import say
 
@@ -98,8 +97,8 @@ def save_figure(
         shown=shown,
         constant_answer={name: 100 * run.constant for name, run in (histories or {}).items()},
         published=printed if published is None else published,
-        departures=[*departures, *_unlike_precision(histories or {})],
-        provenance=_provenance(histories or {}),
+        departures=[*departures, *provenance.departures(histories or {})],
+        provenance=provenance.of_runs(histories or {}),
     )
     names = sorted({name for run in runs for name in run_names(run) if store.find(name)})
     result |= {"runs": names} if names else {}
@@ -134,7 +133,7 @@ def _record(item: Item, preset: str, verdict: Verdict, **found: Any) -> dict[str
     about["comparisons"] = scope.recorded(verdict)
     about["readings"] = scope.told_of(verdict.readings, preset)
     about |= {"changed": changed} if (changed := variants.changed()) else {}
-    result = _plain(about | nothing | found | {"provenance": found.get("provenance") or _provenance({})})
+    result = _plain(about | nothing | found | {"provenance": found.get("provenance") or provenance.of_runs({})})
     scope.check(result)
     return result
 
@@ -208,34 +207,6 @@ def _plain(value):
     if isinstance(value, float):
         return float(f"{value:.6g}") if math.isfinite(value) else None
     return value
-
-
-def _provenance(histories: Mapping[str, History]) -> dict[str, Any]:
-    runs = list(histories.values())
-    made = joined([run.made for run in runs]) if runs else describe_machine()
-    seconds = sum(run.seconds for run in runs) if runs else None
-    if len(by := _by_precision(histories)) > 1:
-        made["by_precision"] = by
-    return made | {"seconds": seconds, "package_version": made["versions"]["fedlab_lite"]}
-
-
-def _by_precision(histories: Mapping[str, History]) -> dict[str, list[str]]:
-    """The names of the runs with each precision of matrix products; a column where all runs have the same is one."""
-    columns: dict[str, dict[str, str]] = {}
-    for name, run in histories.items():
-        columns.setdefault(name.rpartition("/")[0], {})[name] = run.precision
-    found: dict[str, list[str]] = {}
-    for column, runs in columns.items():
-        alike = column and len(set(runs.values())) == 1
-        for name, precision in ({column: min(runs.values())} if alike else runs).items():
-            found.setdefault(precision, []).append(name)
-    return found
-
-
-def _unlike_precision(histories: Mapping[str, History]) -> list[str]:
-    """A departure for a result whose runs differ in the precision of matrix products; else none."""
-    found = sorted(_by_precision(histories))
-    return [f"matrix products are {' in some runs and '.join(found)} in others"] if len(found) > 1 else []
 
 
 def _keep_runs(folder: Path, names: Sequence[str]) -> None:

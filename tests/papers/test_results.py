@@ -224,7 +224,15 @@ def test_runs_of_another_precision_are_named():
     page = report.page(ITEM.paper, {ITEM: result})
     (line,) = [line for line in page.splitlines() if "Matrix products" in line]
     assert "Matrix products: float32 (FedRep (digits)), tf32 (CIFAR-10; FedAvg (digits))." in line
+    assert "matrix products are float32 in FedRep (digits), and tf32 in all others" in result["departures"]
     assert "by_precision" not in results.read_result(save())["provenance"]
+
+
+def test_runs_that_diverged_are_departures():
+    runs = {f"cifar10/{name}": RUNS["mlp"] for name in ("fedavg", "fedrep")}
+    assert not [line for line in results.read_result(save(runs))["departures"] if "diverged" in line]
+    runs["cifar10/fedrep"] = replace(RUNS["mlp"], diverged=(False, True))
+    assert "diverged: FedRep (CIFAR-10)" in results.read_result(save(runs))["departures"]
 
 
 def test_one_seed_has_no_spread():
